@@ -1,0 +1,5 @@
+"""``python -m nsysparse``."""
+
+from nsysparse.cli import main
+
+main()

@@ -1,0 +1,94 @@
+"""The command line: one module a command, loaded when the command is named.
+
+This package is the only place that prints or exits.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from nsysparse._version import __version__
+from nsysparse.errors import NsysparseError
+
+# Command -> (module below this package, one line for the overview). Named here so that --help imports none of them.
+COMMANDS = {
+    "analyze": ("analyze", "Analyze a recording; write an HTML report and a JSON file."),
+    "info": ("info", "Say what a recording holds, what it lacks, and whether it can be trusted."),
+    "query": ("query", "Run one of the shipped SQL queries, or your own, on any export version."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module only when that command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of the commands in the order of the overview."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"nsysparse.cli.{COMMANDS[cmd_name][0]}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the overview from the table, without importing the commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="nsysparse", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, help="Show the Python traceback of an error.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Say where a GPU's time went and who sent it there, from an Nsight Systems export.
+
+    Start with:  nsysparse analyze trace.sqlite
+    """
+    ctx.obj = {"debug": debug}
+
+
+def fail(error: NsysparseError) -> NoReturn:
+    """Print an error as its two lines and exit."""
+    click.echo(f"Error: {error.message}", err=True)
+    if error.hint:
+        click.echo(f"Hint: {error.hint}", err=True)
+    sys.exit(error.exit_code)
+
+
+def main() -> None:
+    """Entry point: run the command line and turn every known failure into two lines and an exit status."""
+    debug = "--debug" in sys.argv[1:]
+    try:
+        status = cli.main(standalone_mode=False, prog_name="nsysparse")
+        sys.exit(status if isinstance(status, int) else 0)
+    except click.exceptions.Abort:
+        click.echo("Interrupted: nothing was written.", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except NsysparseError as error:
+        if debug:
+            raise
+        fail(error)
+    except MemoryError:
+        fail(NsysparseError("out of memory", "analyze a part of the trace with --window, or use a larger machine"))
+    except Exception as error:
+        if debug:
+            raise
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        fail(NsysparseError(f"internal error: {text}", "run again with --debug in front and report what it prints"))
