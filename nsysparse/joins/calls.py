@@ -1,0 +1,151 @@
+"""CUDA API calls, one row a call, and the call behind each piece of GPU work.
+
+Two API rows can stand for one call: a runtime call and the driver call inside it, or (with ``--cudabacktrace``) a row of
+class 67 around the real one. They share (process, correlation id), and a plain join would double the bytes. One row a
+call is made first: name and times from the outermost row of class 0 or 1, the stack from whichever row has it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsysparse import schema
+from nsysparse.source import Trace
+
+# What a function does, told by its name without suffixes: no column of an export says it.
+FUNCTIONS = {
+    "graph launch": r"^(cuda|cu)GraphLaunch$",
+    "launch": r"^(cuda|cu)Launch(Kernel|Cooperative|Grid|$)",
+    "copy": r"^(cuda|cu)(Memcpy|GraphicsMemcpy)",
+    "memset": r"^(cuda|cu)Memset",
+    "synchronize": r"^(cuda|cu)(Device|Thread|Ctx|Stream|Event)Synchronize$",
+    "allocate": r"^(cuda(Malloc|Free|HostAlloc|HostRegister|HostUnregister)|cu(Mem(Alloc|Free|Create|Map|Unmap|Release|Host)))",
+    "begin capture": r"^(cuda|cu)StreamBeginCapture",
+    "end capture": r"^(cuda|cu)StreamEndCapture$",
+}
+WORK = ("launch", "graph launch", "copy", "memset")
+OTHER = "other"
+
+
+def load_calls(trace: Trace) -> pl.DataFrame:
+    """Every CUDA call of the recording, once.
+
+    Returns:
+        ``call`` (row number), ``start_ns``, ``end_ns``, ``thread``, ``process``, ``correlation``, ``name`` (without
+        version suffix, categorical), ``does`` (a key of FUNCTIONS or "other", categorical), ``failed``, ``callchain``.
+        Rows whose end lies before their start get their start as end.
+    """
+    api = trace.frame("api").with_columns(process=schema.process_of(pl.col("thread")))
+    names = trace.strings(api["name_id"])
+    functions = names.select(
+        name_id="id", name=schema.normalized_api_name(pl.col("value").str.strip_chars()).cast(pl.Categorical)
+    ).with_columns(does=_does(pl.col("name").cast(pl.String)).cast(pl.Categorical))
+    return (
+        _one_row_a_call(api)
+        .join(functions, on="name_id", how="left", maintain_order="left")
+        .select(
+            pl.int_range(pl.len(), dtype=pl.Int64).alias("call"),
+            "start_ns",
+            pl.max_horizontal("start_ns", "end_ns").alias("end_ns"),
+            "thread",
+            "process",
+            "correlation",
+            pl.col("name").fill_null("(name not in the export)"),
+            pl.col("does").fill_null(OTHER),
+            (pl.col("return_value") != 0).alias("failed"),
+            "callchain",
+        )
+    )
+
+
+def _does(name: pl.Expr) -> pl.Expr:
+    chain = pl.when(False).then(pl.lit(OTHER))
+    for function, pattern in FUNCTIONS.items():
+        chain = chain.when(name.str.contains(pattern)).then(pl.lit(function))
+    return chain.otherwise(pl.lit(OTHER))
+
+
+def _one_row_a_call(api: pl.DataFrame) -> pl.DataFrame:
+    """Drop the inner and the backtrace rows of a call; keep its stack."""
+    usable = pl.col("correlation").is_not_null() & (pl.col("correlation") != 0)
+    repeated = usable & pl.struct("process", "correlation").is_duplicated()
+    if not _may_repeat(api):
+        return api
+    marked = api.with_row_index("row").with_columns(repeated=repeated)
+    several = marked.filter("repeated").sort(
+        "process",
+        "correlation",
+        pl.col("event_class") == schema.BACKTRACE_CLASS,
+        "start_ns",
+        pl.col("end_ns"),
+        "row",
+        descending=[False, False, False, False, True, False],
+    )
+    group = ["process", "correlation"]
+    # A row that does not touch the chosen one in time is another call that reused its number: it stays.
+    several = several.with_columns(
+        first=pl.int_range(pl.len()).over(group) == 0,
+        apart=(pl.col("start_ns") > pl.col("end_ns").first().over(group))
+        | (pl.col("end_ns") < pl.col("start_ns").first().over(group)),
+        callchain=pl.coalesce("callchain", pl.col("callchain").drop_nulls().first().over(group)),
+    )
+    kept = several.filter(pl.col("first") | pl.col("apart")).drop("first", "apart")
+    return pl.concat([marked.filter(~pl.col("repeated")), kept]).sort("row").drop("row", "repeated")
+
+
+def _may_repeat(api: pl.DataFrame) -> bool:
+    """Whether any (process, correlation id) is there twice; cheap when the ids ascend, as they mostly do."""
+    for (_,), part in api.select("process", "correlation").group_by("process"):
+        ids = part["correlation"].drop_nulls()
+        ids = ids.filter(ids != 0)
+        if ids.n_unique() != ids.len():
+            return True
+    return False
+
+
+def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]:
+    """The call that sent each piece of GPU work.
+
+    Args:
+        work: Columns ``process``, ``correlation``, ``start_ns``.
+        calls: As :func:`load_calls` returns them.
+
+    Returns:
+        Row of the call, -1 where there is none (correlation 0 or NULL, or a call that was not recorded).
+    """
+    result = np.full(work.height, -1, np.int64)
+    ids = work["correlation"].fill_null(0).to_numpy()
+    processes = work["process"]
+    only = calls["process"].unique()
+    for process in processes.unique(maintain_order=True).to_list():
+        here = np.ones(work.height, np.bool_) if processes.n_unique() == 1 else (processes == process).to_numpy()
+        if process is None:  # very old rows without a process: safe only when one process made calls
+            if only.len() != 1:
+                continue
+            process = only[0]
+            here = processes.is_null().to_numpy()
+        rows = np.flatnonzero(here & (ids != 0))
+        mine = calls if only.len() == 1 and only[0] == process else calls.filter(pl.col("process") == process)
+        mine = mine.select("call", "correlation").filter(
+            pl.col("correlation").is_not_null() & (pl.col("correlation") != 0)
+        )
+        if rows.size and mine.height:
+            result[rows] = _look_up(ids[rows], mine["correlation"].to_numpy(), mine["call"].to_numpy())
+    return result
+
+
+def _look_up(
+    wanted: npt.NDArray[np.int64], ids: npt.NDArray[np.int64], calls: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The first call with each id: by direct address where the ids are dense, else by binary search."""
+    low, high = int(ids.min()), int(ids.max())
+    if high - low <= 8 * ids.size + 1_000_000:
+        table = np.full(high - low + 1, -1, np.int64)
+        table[ids[::-1] - low] = calls[::-1]  # the first of repeated ids is written last
+        inside = (wanted >= low) & (wanted <= high)
+        return np.where(inside, table[np.where(inside, wanted - low, 0)], -1)
+    order = np.argsort(ids, kind="stable")
+    at = np.minimum(np.searchsorted(ids[order], wanted), ids.size - 1)
+    return np.where(ids[order][at] == wanted, calls[order][at], -1)

@@ -1,0 +1,88 @@
+"""Which GPU each piece of work ran on: (process, CUDA ordinal), folded onto the physical GPU where the export lets us.
+
+``deviceId`` in an export is the process's CUDA ordinal, and ``TARGET_INFO_GPU.id`` is not: under CUDA_VISIBLE_DEVICES
+or MIG the same ordinal is another GPU. From 2025.1 a table maps them. Before that only a machine with one GPU is safe,
+and a model name is printed only if every GPU of the machine is of that model.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsysparse import schema
+from nsysparse.source import Trace
+
+LIMITS = ("sm_count", "warp_threads", "sm_warps", "sm_blocks", "sm_registers", "sm_shared_bytes")
+GPU_FACTS = ("gpu", "name", "bus", "memory_bytes", *LIMITS)
+WORK_TABLES = ("kernels", "copies", "memsets", "graphs")
+
+
+def find_devices(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The devices that did any work.
+
+    Returns:
+        ``devices``: one row a device: ``device`` (0, 1, ... in printed order), ``label``, ``name`` (model or NULL),
+        ``gpu`` (number on its machine or NULL), ``mapped`` (whether the export says which GPU it is), ``processes``
+        (ids, as text) and the limits that SM fill needs (NULL when unknown).
+        ``keys``: (``process``, ``ordinal``) to ``device``.
+    """
+    found = pl.concat([trace.frame(t).select("process", "ordinal").unique() for t in WORK_TABLES]).unique()
+    found = found.with_columns(pid=schema.pid_of(pl.col("process"))).sort("process", "ordinal")
+    found = _with_gpu(found, trace)
+    gpus = trace.frame("gpus").unique("gpu", keep="first", maintain_order=True)
+    same = _common_facts(gpus)
+    mapped = found.join(gpus.select(GPU_FACTS), on="gpu", how="left").with_columns(
+        [pl.coalesce(pl.col(c), pl.lit(same[c])).alias(c) for c in ("name", *LIMITS) if same.get(c) is not None]
+        if same
+        else []
+    )
+    # A device of which only the process knows the size (a MIG slice, from 2025.6) has fewer multiprocessors.
+    mapped = mapped.with_columns(sm_count=pl.coalesce("slice_sm_count", "sm_count"))
+    mapped = mapped.with_columns(
+        fold=pl.when(pl.col("gpu").is_not_null())
+        .then(pl.concat_str(pl.lit("g"), "gpu", pl.coalesce("uuid", pl.lit("")), separator="|"))
+        .otherwise(pl.concat_str(pl.lit("p"), "process", "ordinal", separator="|", ignore_nulls=True))
+    )
+    devices = (
+        mapped.sort("gpu", "process", "ordinal", nulls_last=True)
+        .group_by("fold", maintain_order=True)
+        .agg(
+            pl.col(*GPU_FACTS).first(),
+            pl.col("ordinal").first(),
+            pl.col("pid").unique().sort().cast(pl.String).str.join(", ").alias("processes"),
+            pl.col("pid").first(),
+        )
+        .with_row_index("device")
+        .with_columns(pl.col("device").cast(pl.Int64), mapped=pl.col("gpu").is_not_null(), label=_label())
+    )
+    keys = mapped.join(devices.select("fold", "device"), on="fold").select("process", "ordinal", "device")
+    return devices.drop("fold", "pid"), keys
+
+
+def _with_gpu(found: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Add ``gpu``, ``uuid`` and ``slice_sm_count`` to (process, ordinal)."""
+    table = trace.frame("cuda_devices").unique(["pid", "ordinal"], keep="first", maintain_order=True)
+    found = found.join(
+        table.select("pid", "ordinal", "gpu", "uuid", pl.col("sm_count").alias("slice_sm_count")),
+        on=["pid", "ordinal"],
+        how="left",
+    )
+    gpus = trace.frame("gpus")
+    if not table.height and gpus["gpu"].n_unique() == 1:
+        only = gpus["gpu"][0]
+        found = found.with_columns(gpu=pl.when(pl.col("ordinal") == 0).then(pl.lit(only, pl.Int64)))
+    return found.with_columns(gpu=pl.when(pl.col("gpu").is_in(gpus["gpu"].implode())).then("gpu"))
+
+
+def _common_facts(gpus: pl.DataFrame) -> dict[str, object]:
+    """Facts in which all GPUs of the machine agree."""
+    if not gpus.height:
+        return {}
+    return {c: gpus[c][0] for c in ("name", *LIMITS) if gpus[c].n_unique() == 1}
+
+
+def _label() -> pl.Expr:
+    model = pl.when(pl.col("name").is_not_null()).then(pl.format(" ({})", "name")).otherwise(pl.lit(""))
+    known = pl.format("GPU {}{}", "gpu", model)
+    unknown = pl.format("CUDA device {} of process {}{}", "ordinal", pl.col("pid").fill_null(-1), model)
+    return pl.when(pl.col("gpu").is_not_null()).then(known).otherwise(unknown)

@@ -1,0 +1,159 @@
+"""Which range encloses which, for millions of ranges, well nested or not.
+
+Ranges of a group (a thread, say) are put in the order of start ascending, end descending, row ascending. Then
+
+* the *enclosing* range of an instant is the last one in that order that starts at or before it and ends at or after it;
+* the *parent* of a range is the last one before it whose end is at or after its own end.
+
+For ranges that nest properly this is the stack of push and pop. For any others it is still defined, every range has one
+parent that contains it, and nothing is counted twice. The parent is the "previous greater or equal element" of the ends,
+found for all ranges at once by pointer jumping, and by a tree of maxima where the data is made to defeat that: the work
+is O((n + m) log n) whatever the input. A sentinel that encloses everything opens each group, so no search leaves it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nsysparse.intervals import Times, times
+
+FOREVER = np.iinfo(np.int64).max
+JUMPS = 64  # rounds of pointer jumping before the tree of maxima takes over
+Index = npt.NDArray[np.int64]
+
+
+class Nesting:
+    """The forest of ranges in each group.
+
+    Attributes:
+        row: Row of the caller's range behind each node, -1 for a sentinel.
+        parent: Node of the parent; a sentinel is its own.
+        depth: 0 for a sentinel, 1 for an outermost range, and so on.
+    """
+
+    def __init__(self, group: npt.ArrayLike, start: npt.ArrayLike, end: npt.ArrayLike) -> None:
+        """Build the forest.
+
+        Args:
+            group: Group of each range.
+            start: Starts, ns.
+            end: Ends, ns; ``FOREVER`` for a range that never ended. A range with end < start is left out.
+        """
+        g, s, e = times(group), times(start), times(end)
+        row = np.flatnonzero(e >= s)
+        self._groups, codes = np.unique(g[row], return_inverse=True)
+        n = self._groups.size
+        s = np.concatenate((np.full(n, np.iinfo(np.int64).min), s[row]))
+        self._end = np.concatenate((np.full(n, FOREVER), e[row]))
+        codes = np.concatenate((np.arange(n), codes.ravel()))
+        self.row = np.concatenate((np.full(n, -1), row))
+        order = np.lexsort((self.row, -self._end, s, codes))
+        self._start, self._end, self.row, codes = s[order], self._end[order], self.row[order], codes[order]
+        self._first = np.searchsorted(codes, np.arange(n + 1))
+        self._tree: list[Times] | None = None
+        self.parent = self._parents()
+        self.depth = self._depths()
+
+    def enclosing(self, group: npt.ArrayLike, start: npt.ArrayLike, end: npt.ArrayLike | None = None) -> Index:
+        """The innermost range around each of many instants or intervals.
+
+        Args:
+            group: Group to look in.
+            start: Instants, or starts of intervals.
+            end: Ends of the intervals; without it, instants.
+
+        Returns:
+            Node of the range (its row is ``self.row[node]``), a sentinel's where none encloses it, -1 where the group
+            has no ranges.
+        """
+        g, s = times(group), times(start)
+        e = s if end is None else times(end)
+        node = np.full(s.size, -1, np.int64)
+        if not self._groups.size:
+            return node
+        code = np.minimum(np.searchsorted(self._groups, g), self._groups.size - 1)
+        known = self._groups[code] == g
+        order = np.lexsort((s, code))
+        order = order[known[order]]
+        bounds = np.searchsorted(code[order], np.arange(self._groups.size + 1))
+        for i in np.flatnonzero(np.diff(bounds)):  # once a group; the search itself is over whole arrays
+            low, high = self._first[i], self._first[i + 1]
+            these = order[bounds[i] : bounds[i + 1]]
+            node[these] = low + np.searchsorted(self._start[low:high], s[these], side="right") - 1
+        found = np.flatnonzero(node >= 0)
+        node[found] = self._climb(node[found], e[found])
+        return node
+
+    def rows_of(self, node: Index) -> Index:
+        """Rows of the ranges at these nodes; -1 for a sentinel and for -1."""
+        return np.where(node >= 0, self.row[np.maximum(node, 0)] if self.row.size else -1, -1)
+
+    def _climb(self, node: Index, end: Times) -> Index:
+        """From each node up to the nearest that ends at or after ``end``."""
+        node = node.copy()
+        active = np.flatnonzero(self._end[node] < end)
+        for _ in range(JUMPS):
+            if not active.size:
+                return node
+            node[active] = self.parent[node[active]]
+            active = active[self._end[node[active]] < end[active]]
+        if active.size:
+            node[active] = self._last_reaching(node[active], end[active])
+        return node
+
+    def _parents(self) -> Index:
+        parent = np.arange(-1, self._end.size - 1)
+        parent[self._first[:-1]] = self._first[:-1]
+        active = np.flatnonzero(self._end[parent] < self._end) if parent.size else parent
+        for _ in range(JUMPS):
+            if not active.size:
+                return parent
+            # Everything between parent and node ends before the node does: true before and after each jump.
+            parent[active] = parent[parent[active]]
+            active = active[self._end[parent[active]] < self._end[active]]
+        if active.size:
+            parent[active] = self._last_reaching(parent[active], self._end[active])
+        return parent
+
+    def _last_reaching(self, node: Index, end: Times) -> Index:
+        """The last position at or before each node whose end is at or after ``end`` (one exists: the sentinel)."""
+        if self._tree is None:
+            self._tree = _maxima(self._end)
+        tree, at, level = self._tree, node.copy(), np.zeros(node.size, np.int64)
+        active = np.arange(node.size)
+        for height, layer in enumerate(tree):
+            active = active[layer[at[active]] < end[active]]
+            if not active.size:
+                break
+            at[active] = (at[active] - 1) >> 1  # to the left neighbour's parent
+            level[active] = height + 1
+        for height in range(int(level.max(initial=0)), 0, -1):
+            down = np.flatnonzero(level >= height)
+            right = 2 * at[down] + 1
+            layer = tree[height - 1]
+            inside = np.minimum(right, layer.size - 1)
+            at[down] = np.where((right < layer.size) & (layer[inside] >= end[down]), right, right - 1)
+        return at
+
+    def _depths(self) -> Index:
+        """Levels below the sentinel, by pointer doubling: log2 of the deepest chain in rounds."""
+        depth = (self.row >= 0).astype(np.int64)
+        hop = self.parent.copy()
+        while True:
+            further = depth[hop]
+            if not further.any():
+                return depth
+            depth += further
+            hop = hop[hop]
+
+
+def _maxima(values: Times) -> list[Times]:
+    """Layers of pairwise maxima, the values first."""
+    layers = [values]
+    while layers[-1].size > 1:
+        layer = layers[-1]
+        if layer.size & 1:
+            layer = np.append(layer, np.iinfo(np.int64).min)
+        layers.append(np.maximum(layer[::2], layer[1::2]))
+    return layers

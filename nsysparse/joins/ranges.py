@@ -1,0 +1,236 @@
+"""NVTX ranges: names, domains, nesting, full paths, and the range around a call.
+
+Push/pop ranges nest on their thread and give each call its path. Start/end ranges may overlap and may end on another
+thread; they are listed and can be requests, but they are no level of a path. An unfinished range lasts to the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from nsysparse import schema
+from nsysparse.intervals import Intervals
+from nsysparse.joins.nesting import FOREVER, Index, Nesting
+from nsysparse.source import Trace
+
+MAX_DEPTH = 64  # levels of a path; deeper ranges count for their ancestor at this depth
+NO_PATH = 0
+BY_THREAD, IN_TIME, NO_RANGE = "thread", "in time", "none"
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The ranges of a recording.
+
+    Attributes:
+        frame: One row a range: ``range`` (row number), ``start_ns``, ``end_ns`` (FOREVER when unfinished),
+            ``finished``, ``thread``, ``end_thread``, ``process``, ``domain``, ``push_pop``, ``name`` (as written, with
+            its domain in front), ``label`` (the name, or a pattern with # for digits when several names differ only in
+            these), ``path`` (0 for start/end ranges), ``depth``.
+        paths: One row a path: ``path``, ``parent``, ``label``, ``depth``, ``text`` (the labels from the outside in).
+            Path 0 is "no range".
+        nesting: Push/pop ranges by thread.
+        nodes: Row of ``frame`` behind each row number that ``nesting`` knows.
+    """
+
+    frame: pl.DataFrame
+    paths: pl.DataFrame
+    nesting: Nesting
+    nodes: Index
+
+    def path_of(self, thread: pl.Series, instant: pl.Series) -> tuple[Index, Index]:
+        """Path and innermost push/pop range around each instant of a thread.
+
+        Returns:
+            Path (0: none) and row of the range (-1: none).
+        """
+        row = self.nesting.rows_of(self.nesting.enclosing(thread.to_numpy(), instant.to_numpy()))
+        inside = row >= 0
+        found = np.where(inside, self.nodes[np.maximum(row, 0)] if self.nodes.size else -1, -1)
+        path = self.frame["path"].to_numpy()
+        return np.where(inside, path[np.maximum(found, 0)] if path.size else 0, NO_PATH), found
+
+
+def load_ranges(trace: Trace, whole_names: bool = False) -> Ranges:
+    """Read and nest the ranges.
+
+    Args:
+        trace: The recording.
+        whole_names: Keep names apart that differ only in their digits.
+    """
+    events = trace.frame("nvtx").filter(pl.col("type").is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]))
+    events = events.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
+    frame = _named(events, trace, whole_names).with_columns(
+        finished=pl.col("end_ns").is_not_null(),
+        end_ns=pl.col("end_ns").fill_null(FOREVER),
+        process=schema.process_of(pl.col("thread")),
+        end_thread=pl.coalesce("end_thread", "thread"),
+        push_pop=pl.col("type") == schema.NVTX_PUSH_POP,
+    )
+    frame = frame.filter(pl.col("end_ns") >= pl.col("start_ns")).with_row_index("range")
+    nested = frame.filter("push_pop")
+    nesting = Nesting(nested["thread"], nested["start_ns"], nested["end_ns"])
+    labels = frame["label"].unique(maintain_order=True)
+    codes = frame.select(pl.col("label").replace_strict(labels, pl.int_range(labels.len(), eager=True)))
+    nodes = nested["range"].cast(pl.Int64).to_numpy()
+    path, parents, names = _paths(nesting, codes["label"].to_numpy()[nodes] if nodes.size else nodes)
+    row_path, row_depth = np.zeros(frame.height, np.int64), np.zeros(frame.height, np.int64)
+    at = nesting.row >= 0
+    row_path[nodes[nesting.row[at]]] = path[at]
+    row_depth[nodes[nesting.row[at]]] = nesting.depth[at]
+    frame = frame.with_columns(
+        pl.col("range").cast(pl.Int64), path=pl.Series(row_path), depth=pl.Series(row_depth)
+    ).select(
+        *("range", "start_ns", "end_ns", "finished", "thread", "end_thread", "process", "domain"),
+        *("push_pop", "name", "label", "path", "depth"),
+    )
+    return Ranges(frame, _path_table(parents, names, labels), nesting, nodes)
+
+
+def _named(events: pl.DataFrame, trace: Trace, whole_names: bool) -> pl.DataFrame:
+    """Add ``name`` and ``label``."""
+    strings = trace.strings(events["text_id"])
+    domains = _domain_names(trace)
+    prefix = pl.when(pl.col("domain") == 0).then(pl.lit("")).otherwise(
+        pl.format("{}:", pl.coalesce("domain_name", pl.format("domain {}", "domain")))
+    )
+    named = (
+        events.with_columns(process=schema.process_of(pl.col("thread")))
+        .join(strings, left_on="text_id", right_on="id", how="left", maintain_order="left")
+        .join(domains, on=["process", "domain"], how="left", maintain_order="left")
+        .with_columns(
+            name=prefix
+            + pl.coalesce("value", pl.col("text").str.split("\x00").list.first(), pl.lit("(unnamed)"))
+        )
+        .drop("value", "domain_name", "process")
+    )
+    if whole_names:
+        return named.with_columns(label="name")
+    # Digits give way to # only where that brings names together: a lone "layer_7" keeps its number.
+    distinct = named.select("name").unique(maintain_order=True)
+    distinct = distinct.with_columns(pattern=pl.col("name").str.replace_all(r"\d+", "#"))
+    distinct = distinct.select(
+        "name", label=pl.when(pl.len().over("pattern") > 1).then("pattern").otherwise("name")
+    )
+    return named.join(distinct, on="name", how="left", maintain_order="left")
+
+
+def _domain_names(trace: Trace) -> pl.DataFrame:
+    """(``process``, ``domain``) to ``domain_name``, from the rows that register domains."""
+    rows = trace.frame("nvtx").filter(
+        (pl.col("type") == schema.NVTX_DOMAIN) & (pl.col("domain") != 0) & pl.col("thread").is_not_null()
+    )
+    strings = trace.strings(rows["text_id"])
+    return (
+        rows.join(strings, left_on="text_id", right_on="id", how="left")
+        .select(
+            schema.process_of(pl.col("thread")).alias("process"),
+            "domain",
+            domain_name=pl.coalesce("value", "text"),
+        )
+        .unique(["process", "domain"], keep="first", maintain_order=True)
+    )
+
+
+def _paths(nesting: Nesting, labels: Index) -> tuple[Index, list[int], list[int]]:
+    """Number the distinct paths.
+
+    Returns:
+        Path of each node; parent and label of each path (of path 0: -1).
+    """
+    depth = nesting.depth
+    path = np.zeros(depth.size, np.int64)
+    parents, names = [np.array([-1])], [np.array([-1])]
+    order = np.argsort(depth, kind="stable")
+    deepest = int(depth.max(initial=0))
+    cuts = np.searchsorted(depth[order], np.arange(1, deepest + 2)) if deepest <= MAX_DEPTH else None
+    if cuts is None:
+        cuts = np.concatenate((np.searchsorted(depth[order], np.arange(1, MAX_DEPTH + 2)), [depth.size]))
+    n_labels, following = int(labels.max(initial=0)) + 1, 1
+    for level, (low, high) in enumerate(zip(cuts[:-1], cuts[1:], strict=True), start=1):
+        nodes = order[low:high]
+        if level > MAX_DEPTH:
+            path[nodes] = path[_ancestor(nesting, nodes)]
+            break
+        key = path[nesting.parent[nodes]] * n_labels + labels[nesting.row[nodes]]
+        distinct, code = np.unique(key, return_inverse=True)
+        path[nodes] = following + code.ravel()
+        parents.append(distinct // n_labels)
+        names.append(distinct % n_labels)
+        following += distinct.size
+    return path, np.concatenate(parents).tolist(), np.concatenate(names).tolist()
+
+
+def _ancestor(nesting: Nesting, nodes: Index) -> Index:
+    """The ancestor at MAX_DEPTH of nodes that lie deeper, by doubling."""
+    hops = [nesting.parent]
+    while 1 << len(hops) <= int(nesting.depth.max()):
+        hops.append(hops[-1][hops[-1]])
+    at, to_go = nodes.copy(), nesting.depth[nodes] - MAX_DEPTH
+    for i, hop in enumerate(hops):
+        jump = (to_go >> i) & 1 == 1
+        at[jump] = hop[at[jump]]
+    return at
+
+
+def _path_table(parents: list[int], names: list[int], labels: pl.Series) -> pl.DataFrame:
+    """Text and depth of each path; a loop over distinct paths, not over ranges."""
+    texts, depths, known = ["(no NVTX range)"], [0], labels.to_list()
+    for parent, name in zip(parents[1:], names[1:], strict=True):
+        texts.append(f"{texts[parent]}/{known[name]}" if parent else known[name])
+        depths.append(depths[parent] + 1)
+    return pl.DataFrame(
+        {
+            "path": list(range(len(texts))),
+            "parent": [max(p, 0) for p in parents],
+            "label": ["(no NVTX range)", *(known[n] for n in names[1:])],
+            "depth": depths,
+            "text": texts,
+        },
+        schema={"path": pl.Int64, "parent": pl.Int64, "label": pl.String, "depth": pl.Int64, "text": pl.String},
+    )
+
+
+def attribute(calls: pl.DataFrame, ranges: Ranges) -> pl.DataFrame:
+    """Give calls their NVTX path.
+
+    A call belongs to the innermost push/pop range around its start on its own thread. Where its thread has none there
+    (autograd's thread, say), the range that encloses it in time in the same process is taken and labelled so, but only
+    if one single thread of the process has a range open then: otherwise the choice would be a guess.
+
+    Args:
+        calls: Columns ``thread``, ``process``, ``start_ns``.
+        ranges: The ranges.
+
+    Returns:
+        Columns ``path``, ``range`` (-1: none), ``path_by`` ("thread", "in time" or "none"), in the order of the calls.
+    """
+    path, found = ranges.path_of(calls["thread"], calls["start_ns"])
+    by = np.where(found >= 0, 0, 2)
+    for process in ranges.frame.filter("push_pop")["process"].unique().to_list():
+        rows = np.flatnonzero((found < 0) & (calls["process"] == process).fill_null(False).to_numpy())
+        if rows.size:
+            instants = calls["start_ns"].to_numpy()[rows]
+            thread = _only_thread(ranges, process, instants)
+            one = thread >= 0
+            rows, threads = rows[one], thread[one]
+            path[rows], found[rows] = ranges.path_of(pl.Series(threads), pl.Series(instants[one]))
+            by[rows] = 1
+    return pl.DataFrame(
+        {"path": path, "range": found, "path_by": pl.Series(by).replace_strict([0, 1, 2], [BY_THREAD, IN_TIME, NO_RANGE])}
+    ).with_columns(pl.col("path_by").cast(pl.Categorical))
+
+
+def _only_thread(ranges: Ranges, process: int, instants: Index) -> Index:
+    """The one thread of a process with a push/pop range open at each instant, -1 for none or several."""
+    mine = ranges.frame.filter(pl.col("push_pop") & (pl.col("process") == process))
+    count = np.zeros(instants.size, np.int64)
+    which = np.full(instants.size, -1, np.int64)
+    for (thread,), part in mine.group_by("thread"):
+        inside = Intervals.union_of(part["start_ns"], part["end_ns"]).contains(instants)
+        count += inside
+        which[inside] = int(thread)  # type: ignore[call-overload]
+    return np.where(count == 1, which, -1)

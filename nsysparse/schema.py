@@ -1,0 +1,422 @@
+"""The canonical tables: what every export, of whatever release, is turned into before anything is computed.
+
+A canonical column names the export's column it comes from. An export that lacks an optional column yields NULL there
+(or the column's default); one that lacks a required column is refused with an error that names it. Times are ns since
+the start of the recording session; sizes are bytes; ids are the export's own integers. Columns marked ``text`` hold a
+reference to the export's string table; SQL views (see :mod:`nsysparse.queries`) show the text as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from nsysparse.errors import SchemaError
+
+
+@dataclass(frozen=True)
+class Column:
+    """One canonical column.
+
+    Attributes:
+        name: Canonical name; times end in ``_ns``, sizes in ``_bytes``, string references in ``_id``.
+        source: The export's column.
+        meaning: One line for the documentation.
+        kind: ``int`` or ``text``.
+        required: Whether an export without this column cannot be understood.
+        alternatives: Other export columns that mean the same in older releases, tried in order.
+        text: Canonical name of the text behind a string reference, for the SQL views.
+        default: Value taken where the export has no such column or a NULL.
+    """
+
+    name: str
+    source: str
+    meaning: str
+    kind: str = "int"
+    required: bool = False
+    alternatives: tuple[str, ...] = ()
+    text: str = ""
+    default: int | None = None
+
+    def pick(self, present: Collection[str]) -> str | None:
+        """The export's column to read, or None when the export has none of the candidates."""
+        return next((c for c in (self.source, *self.alternatives) if c in present), None)
+
+    @property
+    def dtype(self) -> type[pl.DataType]:
+        """Polars dtype of the column."""
+        return pl.Int64 if self.kind == "int" else pl.String
+
+
+@dataclass(frozen=True)
+class Table:
+    """One canonical table and the export tables that it can come from (the first one present is read)."""
+
+    name: str
+    sources: tuple[str, ...]
+    meaning: str
+    columns: tuple[Column, ...]
+    flag: str = ""
+    _by_name: Mapping[str, Column] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", {c.name: c for c in self.columns})
+
+    def source(self, present: Collection[str]) -> str | None:
+        """The export's table behind this one, or None when it was not recorded."""
+        return next((s for s in self.sources if s in present), None)
+
+    def empty(self) -> pl.DataFrame:
+        """The table with its columns, types and no rows."""
+        return pl.DataFrame(schema={c.name: c.dtype for c in self.columns})
+
+    def resolve(self, source: str, present: Sequence[str]) -> dict[str, str]:
+        """Map canonical column names to the export's columns.
+
+        Args:
+            source: The export's table, for the error message.
+            present: The columns that it has.
+
+        Returns:
+            Canonical name to export column, without the columns that this export does not have.
+
+        Raises:
+            SchemaError: A required column is missing.
+        """
+        found = {}
+        for column in self.columns:
+            picked = column.pick(present)
+            if picked is None and column.required:
+                raise SchemaError(
+                    f"table {source} has no column '{column.source}', which {self.name} cannot do without",
+                    "export the .nsys-rep again with 'nsys export --type sqlite'; this file was changed or cut",
+                )
+            if picked is not None:
+                found[column.name] = picked
+        return found
+
+
+def _col(name: str, source: str, meaning: str, **options: object) -> Column:
+    return Column(name, source, meaning, **options)  # type: ignore[arg-type]
+
+
+def _gpu_columns() -> tuple[Column, ...]:
+    """Columns that every table of GPU work shares."""
+    return (
+        _col("start_ns", "start", "start on the GPU", required=True),
+        _col("end_ns", "end", "end on the GPU", required=True),
+        _col("ordinal", "deviceId", "CUDA ordinal of the device in its process", required=True),
+        _col("context", "contextId", "CUDA context"),
+        _col("stream", "streamId", "CUDA stream"),
+        _col("correlation", "correlationId", "joins to the API call that sent it, within its process"),
+        _col("process", "globalPid", "serialized process id"),
+        _col("graph_node", "graphNodeId", "node of the CUDA graph it ran in, NULL outside graphs"),
+    )
+
+
+KERNELS = Table(
+    "kernels",
+    ("CUPTI_ACTIVITY_KIND_KERNEL",),
+    "kernel executions",
+    (
+        *_gpu_columns(),
+        _col("name_id", "demangledName", "demangled name", required=True, text="name"),
+        _col("short_name_id", "shortName", "name without arguments", required=True, text="short_name"),
+        _col("grid_x", "gridX", "blocks in x"),
+        _col("grid_y", "gridY", "blocks in y"),
+        _col("grid_z", "gridZ", "blocks in z"),
+        _col("block_x", "blockX", "threads of a block in x"),
+        _col("block_y", "blockY", "threads of a block in y"),
+        _col("block_z", "blockZ", "threads of a block in z"),
+        _col("registers", "registersPerThread", "registers a thread"),
+        _col("static_shared_bytes", "staticSharedMemory", "static shared memory of a block"),
+        _col("dynamic_shared_bytes", "dynamicSharedMemory", "dynamic shared memory of a block"),
+    ),
+    flag="nsys profile -t cuda",
+)
+COPIES = Table(
+    "copies",
+    ("CUPTI_ACTIVITY_KIND_MEMCPY",),
+    "memory copies, peer copies and unified-memory migrations",
+    (
+        *_gpu_columns(),
+        _col("bytes", "bytes", "bytes moved", required=True),
+        _col("kind", "copyKind", "copy kind, see COPY_KINDS", required=True),
+        _col("src_kind", "srcKind", "kind of the source memory, see MEMORY_KINDS"),
+        _col("dst_kind", "dstKind", "kind of the destination memory, see MEMORY_KINDS"),
+        _col("src_ordinal", "srcDeviceId", "source device of a peer copy"),
+        _col("dst_ordinal", "dstDeviceId", "destination device of a peer copy"),
+        _col("cause", "migrationCause", "cause of a unified-memory migration"),
+        _col("copy_count", "copyCount", "copies that this record stands for", default=1),
+    ),
+    flag="nsys profile -t cuda",
+)
+MEMSETS = Table(
+    "memsets",
+    ("CUPTI_ACTIVITY_KIND_MEMSET",),
+    "memory fills",
+    (
+        *_gpu_columns(),
+        _col("bytes", "bytes", "bytes filled", required=True),
+        _col("memory_kind", "memKind", "kind of the memory, see MEMORY_KINDS"),
+    ),
+    flag="nsys profile -t cuda",
+)
+GRAPHS = Table(
+    "graphs",
+    ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE",),
+    "whole CUDA graphs: their kernels and copies are hidden",
+    (*_gpu_columns()[:-1], _col("graph", "graphId", "CUDA graph")),
+    flag="nsys profile --cuda-graph-trace=node shows their kernels and copies",
+)
+API = Table(
+    "api",
+    ("CUPTI_ACTIVITY_KIND_RUNTIME",),
+    "CUDA runtime and driver calls",
+    (
+        _col("start_ns", "start", "the call's start", required=True),
+        _col("end_ns", "end", "the call's return", required=True),
+        _col("event_class", "eventClass", "0 runtime, 1 driver, 67 backtrace row", default=0),
+        _col("thread", "globalTid", "serialized thread id", required=True),
+        _col("correlation", "correlationId", "joins to the GPU work it sent"),
+        _col("name_id", "nameId", "name of the function", required=True, text="name"),
+        _col("return_value", "returnValue", "0 is success", default=0),
+        _col("callchain", "callchainId", "its stack, see the calibrated offset"),
+    ),
+    flag="nsys profile -t cuda",
+)
+SYNCS = Table(
+    "syncs",
+    ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",),
+    "synchronizations as CUPTI saw them (deviceId in them is not to be trusted)",
+    (
+        _col("start_ns", "start", "start", required=True),
+        _col("end_ns", "end", "end", required=True),
+        _col("context", "contextId", "CUDA context"),
+        _col("stream", "streamId", "CUDA stream"),
+        _col("correlation", "correlationId", "joins to the API call"),
+        _col("process", "globalPid", "serialized process id"),
+    ),
+    flag="nsys profile -t cuda",
+)
+NVTX = Table(
+    "nvtx",
+    ("NVTX_EVENTS",),
+    "NVTX ranges, marks, domains and categories",
+    (
+        _col("start_ns", "start", "start", required=True),
+        _col("end_ns", "end", "end, NULL when unfinished or a mark"),
+        _col("type", "eventType", "59 push/pop, 60 start/end, 34 mark, 33 category, 75 domain", required=True),
+        _col("category", "category", "category number in its domain"),
+        _col("text", "text", "text given in place", kind="text"),
+        _col("thread", "globalTid", "serialized thread id"),
+        _col("end_thread", "endGlobalTid", "thread that ended it, where another"),
+        _col("text_id", "textId", "registered string", text="registered_text"),
+        _col("domain", "domainId", "domain number, 0 the default one", default=0),
+    ),
+    flag="nsys profile -t nvtx",
+)
+OSRT = Table(
+    "osrt",
+    ("OSRT_API",),
+    "calls of the OS runtime that took long",
+    (
+        _col("start_ns", "start", "start", required=True),
+        _col("end_ns", "end", "end", required=True),
+        _col("thread", "globalTid", "serialized thread id"),
+        _col("name_id", "nameId", "name of the function", text="name"),
+    ),
+    flag="nsys profile -t osrt",
+)
+OVERHEADS = Table(
+    "overheads",
+    ("PROFILER_OVERHEAD",),
+    "time that the profiler itself took in the program",
+    (
+        _col("start_ns", "start", "start", required=True),
+        _col("end_ns", "end", "end", required=True),
+        _col("thread", "globalTid", "serialized thread id"),
+        _col("name_id", "nameId", "what the profiler did", text="name"),
+    ),
+)
+STRINGS = Table(
+    "strings",
+    ("StringIds",),
+    "texts that other tables refer to",
+    (
+        _col("id", "id", "reference", required=True),
+        _col("value", "value", "text", required=True, kind="text"),
+    ),
+)
+GPUS = Table(
+    "gpus",
+    ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU"),
+    "GPUs of the machine, with the limits that SM fill needs",
+    (
+        _col("gpu", "id", "number of the GPU on its machine", alternatives=("deviceId",)),
+        _col("name", "name", "model", kind="text"),
+        _col("bus", "busLocation", "PCI bus location", kind="text", alternatives=("pciBusId",)),
+        _col("cu_device", "cuDevice", "CUDA ordinal as the profiler saw it"),
+        _col("memory_bytes", "totalMemory", "memory", alternatives=("globalMemorySize",)),
+        _col("sm_count", "smCount", "multiprocessors", alternatives=("numMultiprocessors",)),
+        _col("warp_threads", "threadsPerWarp", "threads of a warp", alternatives=("numThreadsPerWarp",)),
+        _col("sm_warps", "maxWarpsPerSm", "warps an SM", alternatives=("maxWarpsPerMultiprocessor",)),
+        _col("sm_blocks", "maxBlocksPerSm", "blocks an SM", alternatives=("maxBlocksPerMultiprocessor",)),
+        _col(
+            "sm_registers",
+            "maxRegistersPerSm",
+            "registers an SM",
+            alternatives=("maxRegistersPerMultiprocessor",),
+        ),
+        _col(
+            "sm_shared_bytes",
+            "maxShmemPerSm",
+            "shared memory an SM",
+            alternatives=("maxSharedMemoryPerMultiprocessor",),
+        ),
+        _col(
+            "compute_major", "computeMajor", "compute capability", alternatives=("computeCapabilityMajor",)
+        ),
+        _col(
+            "compute_minor", "computeMinor", "compute capability", alternatives=("computeCapabilityMinor",)
+        ),
+    ),
+)
+CUDA_DEVICES = Table(
+    "cuda_devices",
+    ("TARGET_INFO_CUDA_DEVICE",),
+    "which GPU a process's CUDA ordinal is (from 2025.1)",
+    (
+        _col("gpu", "gpuId", "number of the GPU on its machine"),
+        _col("ordinal", "cudaId", "CUDA ordinal in the process", required=True),
+        _col("pid", "pid", "process id", required=True),
+        _col("sm_count", "numMultiprocessors", "multiprocessors that the process can use"),
+        _col("uuid", "uuid", "device UUID, tells MIG slices apart", kind="text"),
+    ),
+)
+CONTEXTS = Table(
+    "contexts",
+    ("TARGET_INFO_CUDA_CONTEXT_INFO",),
+    "which device a context is on",
+    (
+        _col("pid", "processId", "process id", required=True),
+        _col("context", "contextId", "CUDA context", required=True),
+        _col("ordinal", "deviceId", "CUDA ordinal in the process", required=True),
+        _col("sm_count", "numMultiprocessors", "multiprocessors that the context can use"),
+    ),
+)
+PROCESSES = Table(
+    "processes",
+    ("PROCESSES",),
+    "names of processes (of the whole machine: only those of the program are shown)",
+    (
+        _col("process", "globalPid", "serialized process id"),
+        _col("pid", "pid", "process id"),
+        _col("name", "name", "name", kind="text"),
+    ),
+)
+THREADS = Table(
+    "threads",
+    ("ThreadNames",),
+    "names of threads (of the whole machine: only those of the program are shown)",
+    (
+        _col("thread", "globalTid", "serialized thread id"),
+        _col("name_id", "nameId", "name", text="name"),
+    ),
+)
+DIAGNOSTICS = Table(
+    "diagnostics",
+    ("DIAGNOSTIC_EVENT",),
+    "what the profiler says of its own recording (from 2024.2)",
+    (
+        _col("time_ns", "timestamp", "time of the message"),
+        _col("severity", "severity", "1 information, 2 warning, 3 error"),
+        _col("text", "text", "message", required=True, kind="text"),
+        _col("process", "globalPid", "serialized process id"),
+    ),
+)
+
+TABLES: dict[str, Table] = {
+    t.name: t
+    for t in (
+        KERNELS,
+        COPIES,
+        MEMSETS,
+        GRAPHS,
+        API,
+        SYNCS,
+        NVTX,
+        OSRT,
+        OVERHEADS,
+        STRINGS,
+        GPUS,
+        CUDA_DEVICES,
+        CONTEXTS,
+        PROCESSES,
+        THREADS,
+        DIAGNOSTICS,
+    )
+}
+
+# Numbers of the export's enumerations; enum tables exist only from 2022.4.1, so they must be known.
+COPY_KINDS = {
+    0: "Unknown",
+    1: "HtoD",
+    2: "DtoH",
+    3: "HtoA",
+    4: "AtoH",
+    5: "AtoA",
+    6: "AtoD",
+    7: "DtoA",
+    8: "DtoD",
+    9: "HtoH",
+    10: "PtoP",
+    11: "Unified HtoD",
+    12: "Unified DtoH",
+    13: "Unified DtoD",
+}
+UNIFIED_KINDS = (11, 12, 13)
+MEMORY_KINDS = {
+    0: "Pageable",
+    1: "Pinned",
+    2: "Device",
+    3: "Array",
+    4: "Managed",
+    5: "Device static",
+    6: "Managed static",
+    7: "Unknown",
+}
+PAGEABLE = 0
+NVTX_PUSH_POP, NVTX_START_END, NVTX_MARK = 59, 60, 34
+NVTX_CATEGORY, NVTX_DOMAIN = 33, 75
+BACKTRACE_CLASS = 67
+
+# globalTid: bits 0-23 hold the thread id, 24-47 the process id.
+THREAD_MASK = (1 << 24) - 1
+
+
+def name_of(kinds: Mapping[int, str], number: int | None) -> str:
+    """Name of an enumeration's number; a number that no release so far has is shown as it is."""
+    return "n/a" if number is None else kinds.get(number, f"kind {number}")
+
+
+def process_of(thread: pl.Expr) -> pl.Expr:
+    """Serialized process id of a serialized thread id (the low 24 bits cleared)."""
+    return thread - (thread & THREAD_MASK)
+
+
+def pid_of(serialized: pl.Expr) -> pl.Expr:
+    """Process id, as the operating system counts, of a serialized process or thread id."""
+    return (serialized // (1 << 24)) & THREAD_MASK
+
+
+def tid_of(thread: pl.Expr) -> pl.Expr:
+    """Thread id, as the operating system counts, of a serialized thread id."""
+    return thread & THREAD_MASK
+
+
+def normalized_api_name(name: pl.Expr) -> pl.Expr:
+    """An API's name without its version and stream suffixes: ``cudaMemcpyAsync_v3020`` is ``cudaMemcpyAsync``."""
+    return name.str.replace(r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$", "")

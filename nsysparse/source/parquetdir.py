@@ -1,0 +1,127 @@
+"""Exports of type ``parquetdir``: a folder with one Parquet file a table."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from nsysparse.errors import SchemaError, SourceError
+from nsysparse.source.reader import ReadNotes, quoted
+
+EXPORT_HINT = "make one with: nsys export --type parquetdir --output folder report.nsys-rep"
+
+
+class ParquetBackend:
+    """One folder of Parquet files; the interface of :class:`nsysparse.source.sqlite.SqliteBackend`."""
+
+    kind = "parquetdir"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.remarks: list[str] = []
+        self.notes = ReadNotes({})
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        files = sorted(path.glob("*.parquet"))
+        if not files:
+            raise SourceError(f"{path} is a folder without Parquet files", EXPORT_HINT)
+        self._files = {f.stem: f for f in files}
+        try:
+            self._tables = {name: list(pq.read_schema(f).names) for name, f in self._files.items()}
+        except (pa.ArrowInvalid, OSError) as error:
+            raise SourceError(
+                f"a Parquet file of {path.name} is damaged: {str(error).splitlines()[0][:200]}", "export it again"
+            ) from error
+
+    @property
+    def tables(self) -> Mapping[str, list[str]]:
+        """The export's tables and their columns."""
+        return self._tables
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of all files together."""
+        return sum(f.stat().st_size for f in self._files.values())
+
+    def row_count(self, table: str) -> int:
+        """Number of rows of one of the export's tables."""
+        return int(pq.read_metadata(self._files[table]).num_rows)
+
+    def read(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table:
+        """Columns of one table as Arrow: int64 and string.
+
+        Raises:
+            SchemaError: An integer column holds something else; names table and column.
+        """
+        sources = list(dict.fromkeys(source for source, _ in columns.values()))
+        try:
+            found = pq.read_table(self._files[table], columns=sources)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise SourceError(
+                f"{self._files[table].name} is damaged: {str(error).splitlines()[0][:200]}", "export it again"
+            ) from error
+        result = [_typed(found.column(s), table, s, kind) for s, kind in columns.values()]
+        return pa.table(result, names=list(columns))
+
+    def connect(self) -> sqlite3.Connection:
+        """A connection to a temporary SQLite copy of the tables, so that SQL works as on a SQLite export."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="nsysparse-")
+            self._ingest(Path(self._folder.name) / "trace.sqlite")
+        return sqlite3.connect(f"file:{self._folder.name}/trace.sqlite?mode=ro", uri=True)
+
+    def _ingest(self, target: Path) -> None:
+        import adbc_driver_sqlite.dbapi as adbc
+
+        with adbc.connect(str(target)) as connection, connection.cursor() as cursor:
+            for name, file in self._files.items():
+                table = pq.read_table(file)
+                kinds = ["text" if _is_text(f.type) else "int" for f in table.schema]
+                kept = [
+                    (f.name, _typed(table.column(i), name, f.name, kinds[i]))
+                    for i, f in enumerate(table.schema)
+                    if _is_text(f.type) or pa.types.is_integer(f.type)
+                ]
+                if kept:
+                    cursor.adbc_ingest(name, pa.table([c for _, c in kept], names=[n for n, _ in kept]))
+                else:
+                    cursor.execute(f"CREATE TABLE {quoted(name)} (empty INTEGER)")
+            connection.commit()
+
+    def close(self) -> None:
+        """Remove the temporary copy, if one was made."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    if pa.types.is_dictionary(dtype):
+        dtype = dtype.value_type
+    return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
+
+
+def _typed(column: pa.ChunkedArray, table: str, source: str, kind: str) -> pa.ChunkedArray:
+    """One column as int64 or string."""
+    try:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if kind == "text":
+            return column.cast(pa.string())
+        if pa.types.is_uint64(column.type):
+            # Serialized thread ids use the top bits: the same 64 bits, as SQLite would hold them.
+            wrapped = [pa.array(c.to_numpy(zero_copy_only=False).view("int64")) if not c.null_count else
+                       pc.cast(c, pa.int64(), safe=False) for c in column.chunks]
+            return pa.chunked_array(wrapped, pa.int64())
+        if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
+            raise TypeError(f"a {column.type} column where integers belong")
+        return column.cast(pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
+        raise SchemaError(
+            f"table {table}, column '{source}': {str(error).splitlines()[0][:160]}", "export the recording again"
+        ) from error

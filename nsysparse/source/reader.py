@@ -1,0 +1,170 @@
+"""Columns of a SQLite table straight into Arrow: the one function through which big tables are read.
+
+The ADBC driver fetches in C, column by column, without a Python object a cell. It guesses a column's type from the
+first batch, so every statement begins with one typed row, which is cut off again. Nothing is CAST to a number in SQL:
+that would turn text and reals silently into wrong integers. See docs/reading.md for what else was measured.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from nsysparse.errors import SchemaError
+
+BATCH_ROWS = 65_536
+PARALLEL_ROWS = 200_000  # below this a second connection costs more than it brings
+
+
+@dataclass
+class ReadNotes:
+    """What had to be repaired while reading: table and column to the number of texts that were not UTF-8."""
+
+    repaired_texts: dict[str, int]
+
+
+def quoted(name: str) -> str:
+    """An SQL identifier in quotes (``end`` is a keyword; users add columns of any name)."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def read_columns(
+    uri: str, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes, threads: int | None = None
+) -> pa.Table:
+    """Read some columns of one table.
+
+    Args:
+        uri: SQLite URI of the database.
+        table: The export's table.
+        columns: Result column name to (export column, ``int`` or ``text``), in result order.
+        notes: Takes the number of repaired texts.
+        threads: Connections to read with; by default one a core, four at most.
+
+    Returns:
+        Arrow table with int64 and string columns, rows in the table's order.
+
+    Raises:
+        SchemaError: A cell of an integer column is no 64-bit integer; names table, column and row.
+    """
+    ranges = _row_ranges(uri, table, threads or min(4, os.cpu_count() or 1))
+    try:
+        if len(ranges) == 1:
+            parts = [_fetch(uri, table, columns, ranges[0])]
+        else:
+            with ThreadPoolExecutor(len(ranges)) as pool:
+                parts = list(pool.map(lambda r: _fetch(uri, table, columns, r), ranges))
+        parts = [_checked(part, table, columns, notes) for part in parts]
+    except (pa.ArrowInvalid, TypeError) as error:
+        raise _bad_cell(uri, table, columns, str(error)) from error
+    except Exception as error:
+        if type(error).__module__.startswith("adbc_driver_manager"):
+            raise _bad_cell(uri, table, columns, str(error)) from error
+        raise
+    return pa.concat_tables(parts)
+
+
+def _row_ranges(uri: str, table: str, threads: int) -> list[tuple[int, int] | None]:
+    """Ranges of rowid to read in parallel; one None for a small table or one without rowids."""
+    with_rowid = f"FROM {quoted(table)}"
+    connection = sqlite3.connect(uri, uri=True)
+    try:
+        # Two sub-selects use the b-tree's ends; one SELECT of both scans the table.
+        low, high = connection.execute(
+            f"SELECT (SELECT min(rowid) {with_rowid}), (SELECT max(rowid) {with_rowid})"
+        ).fetchone()
+    except sqlite3.OperationalError:
+        return [None]
+    finally:
+        connection.close()
+    if low is None or high - low < PARALLEL_ROWS or threads < 2:
+        return [None]
+    step = (high - low) // threads + 1
+    return [(low + i * step, min(high, low + (i + 1) * step - 1)) for i in range(threads)]
+
+
+def _fetch(
+    uri: str, table: str, columns: Mapping[str, tuple[str, str]], rows: tuple[int, int] | None
+) -> pa.Table:
+    import adbc_driver_sqlite.dbapi as adbc  # needs its shared library only when something is read
+
+    seed = ", ".join(f"{0 if kind == 'int' else repr('')} AS {quoted(n)}" for n, (_, kind) in columns.items())
+    wanted = ", ".join(quoted(source) for source, _ in columns.values())
+    where = f" WHERE rowid BETWEEN {rows[0]} AND {rows[1]}" if rows else ""
+    with adbc.connect(uri) as connection, connection.cursor() as cursor:
+        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
+        cursor.execute(f"SELECT {seed} UNION ALL SELECT {wanted} FROM {quoted(table)}{where}")
+        return cursor.fetch_arrow_table().slice(1)
+
+
+def _checked(
+    part: pa.Table, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes
+) -> pa.Table:
+    """Hold each column against its kind; repair texts that are not UTF-8 and count them."""
+    result = []
+    for name, (source, kind) in columns.items():
+        column = part.column(name)
+        if kind == "int" and column.type != pa.int64():
+            raise TypeError(f"column {source} holds {column.type}")
+        if kind == "text":
+            column, repaired = _valid_text(column)
+            if repaired:
+                key = f"{table}.{source}"
+                notes.repaired_texts[key] = notes.repaired_texts.get(key, 0) + repaired
+        result.append(column)
+    return pa.table(result, names=list(columns))
+
+
+def _valid_text(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, int]:
+    """The column as valid UTF-8, and how many values had to be repaired to get there."""
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        return column.cast(pa.string()), 0
+    try:
+        column.validate(full=True)
+        if column.type == pa.string():
+            return column, 0
+        return column.cast(pa.string()), 0
+    except pa.ArrowInvalid:
+        pass
+    chunks, repaired = [], 0
+    for chunk in column.chunks:
+        raw = pa.Array.from_buffers(pa.binary(), len(chunk), chunk.buffers(), offset=chunk.offset)
+        texts = []
+        for value in raw.to_pylist():  # only for a chunk with a broken text in it
+            text = None if value is None else value.decode("utf-8", "replace")
+            repaired += text is not None and text.encode() != value
+            texts.append(text)
+        chunks.append(pa.array(texts, pa.string()))
+    return pa.chunked_array(chunks, pa.string()), repaired
+
+
+def _bad_cell(
+    uri: str, table: str, columns: Mapping[str, tuple[str, str]], reason: str
+) -> SchemaError | Exception:
+    """Find the first cell that is not what its column must hold."""
+    hint = "the export was changed after nsys wrote it: export the .nsys-rep again"
+    connection = sqlite3.connect(uri, uri=True)
+    connection.text_factory = bytes
+    try:
+        for source, kind in columns.values():
+            if kind != "int":
+                continue
+            row = connection.execute(
+                f"SELECT rowid, typeof({quoted(source)}) FROM {quoted(table)}"
+                f" WHERE typeof({quoted(source)}) NOT IN ('integer', 'null') LIMIT 1"
+            ).fetchone()
+            if row:
+                found = row[1].decode() if isinstance(row[1], bytes) else row[1]
+                return SchemaError(
+                    f"table {table}, column '{source}', row {row[0]}: a {found} value where a 64-bit integer belongs",
+                    hint,
+                )
+    except sqlite3.DatabaseError as error:
+        reason = str(error)
+    finally:
+        connection.close()
+    return SchemaError(f"table {table} cannot be read: {' '.join(reason.split())[:200]}", hint)

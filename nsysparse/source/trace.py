@@ -1,0 +1,155 @@
+"""One recording behind one interface: canonical frames, whatever kind and release the export is."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+import polars as pl
+import pyarrow as pa
+
+from nsysparse import schema
+from nsysparse.errors import SourceError
+from nsysparse.source.reader import ReadNotes
+
+# Tables of which at least one is in every export; a database without any is not one.
+MARKS_OF_AN_EXPORT = ("StringIds", "TARGET_INFO_GPU", "TARGET_INFO_SESSION_START_TIME", "META_DATA_EXPORT")
+
+
+class Backend(Protocol):
+    """What a kind of export must offer."""
+
+    kind: str
+    path: Path
+    remarks: list[str]
+    notes: ReadNotes
+
+    @property
+    def tables(self) -> Mapping[str, list[str]]: ...
+    @property
+    def size_bytes(self) -> int: ...
+    def row_count(self, table: str) -> int: ...
+    def read(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table: ...
+    def connect(self) -> sqlite3.Connection: ...
+    def close(self) -> None: ...
+
+
+class Trace:
+    """A recording, opened read-only.
+
+    Use it as a context manager, or call :meth:`close`. Frames are read when first asked for, and kept.
+
+    Attributes:
+        path: What the user named.
+        kind: ``sqlite``, ``parquetdir`` or ``nsys-rep``.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.path = backend.path
+        self.kind = backend.kind
+        self._frames: dict[str, pl.DataFrame] = {}
+        if not any(name in backend.tables for name in MARKS_OF_AN_EXPORT) and not self._any_known():
+            raise SourceError(
+                f"{backend.path.name} is a database, but no Nsight Systems export",
+                "make one with: nsys export --type sqlite --output trace.sqlite report.nsys-rep",
+            )
+
+    def _any_known(self) -> bool:
+        return any(t.source(self.backend.tables) for t in schema.TABLES.values())
+
+    @property
+    def tables(self) -> Mapping[str, list[str]]:
+        """The export's own tables and their columns."""
+        return self.backend.tables
+
+    def has(self, name: str) -> bool:
+        """Whether a canonical table was recorded with at least one row."""
+        source = schema.TABLES[name].source(self.tables)
+        return source is not None and (name in self._frames or self.backend.row_count(source) > 0)
+
+    def row_count(self, name: str) -> int:
+        """Rows of a canonical table; 0 when the export has no such table."""
+        source = schema.TABLES[name].source(self.tables)
+        return 0 if source is None else self.backend.row_count(source)
+
+    def frame(self, name: str) -> pl.DataFrame:
+        """A canonical table.
+
+        Args:
+            name: A key of :data:`nsysparse.schema.TABLES`.
+
+        Returns:
+            All its columns, typed as the schema says; no rows when it was not recorded.
+
+        Raises:
+            SchemaError: A required column is missing, or a cell has the wrong type.
+        """
+        if name not in self._frames:
+            self._frames[name] = self._read(schema.TABLES[name])
+        return self._frames[name]
+
+    def release(self, name: str) -> None:
+        """Forget a frame that is no longer needed."""
+        self._frames.pop(name, None)
+
+    def _read(self, table: schema.Table) -> pl.DataFrame:
+        source = table.source(self.tables)
+        if source is None:
+            return table.empty()
+        found = table.resolve(source, self.tables[source])
+        kinds = {c.name: c.kind for c in table.columns}
+        if not found:
+            return table.empty()
+        arrow = self.backend.read(source, {name: (column, kinds[name]) for name, column in found.items()})
+        frame = pl.from_arrow(arrow)
+        assert isinstance(frame, pl.DataFrame)
+        defaults = {c.name: c.default for c in table.columns}
+        return frame.with_columns(
+            pl.lit(None, c.dtype).alias(c.name) for c in table.columns if c.name not in found
+        ).select(
+            pl.col(c.name).fill_null(defaults[c.name]) if defaults[c.name] is not None else pl.col(c.name)
+            for c in table.columns
+        )
+
+    def strings(self, ids: pl.Series) -> pl.DataFrame:
+        """Texts behind string references.
+
+        Args:
+            ids: References, with repeats and NULLs or not.
+
+        Returns:
+            Columns ``id`` and ``value``, one row a distinct reference; a dangling one has no row. A text ends at its
+            first NUL byte (exports hold fixed-size buffers).
+        """
+        table = self.frame("strings")
+        wanted = ids.drop_nulls().unique()
+        return (
+            table.filter(pl.col("id").is_in(wanted.implode()))
+            .unique("id", keep="first", maintain_order=True)
+            .with_columns(pl.col("value").str.split("\x00").list.first())
+        )
+
+    def metadata(self, *tables: str) -> dict[str, str]:
+        """Name-value pairs of the first of these export tables that is present; a name seen twice keeps its last."""
+        for table in tables:
+            if {"name", "value"} <= set(self.tables.get(table, ())):
+                arrow = self.backend.read(table, {"name": ("name", "text"), "value": ("value", "text")})
+                return {str(n): str(v) for n, v in zip(*arrow.to_pydict().values(), strict=True)}
+        return {}
+
+    def close(self) -> None:
+        """Give back temporary files and memory."""
+        self._frames.clear()
+        self.backend.close()
+
+    def __enter__(self) -> Trace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
