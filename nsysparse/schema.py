@@ -208,7 +208,9 @@ NVTX = Table(
     (
         _col("start_ns", "start", "start", required=True),
         _col("end_ns", "end", "end, NULL when unfinished or a mark"),
-        _col("type", "eventType", "59 push/pop, 60 start/end, 34 mark, 33 category, 75 domain", required=True),
+        _col(
+            "type", "eventType", "59 push/pop, 60 start/end, 34 mark, 33 category, 75 domain", required=True
+        ),
         _col("category", "category", "category number in its domain"),
         _col("text", "text", "text given in place", kind="text"),
         _col("thread", "globalTid", "serialized thread id"),
@@ -276,12 +278,8 @@ GPUS = Table(
             "shared memory an SM",
             alternatives=("maxSharedMemoryPerMultiprocessor",),
         ),
-        _col(
-            "compute_major", "computeMajor", "compute capability", alternatives=("computeCapabilityMajor",)
-        ),
-        _col(
-            "compute_minor", "computeMinor", "compute capability", alternatives=("computeCapabilityMinor",)
-        ),
+        _col("compute_major", "computeMajor", "compute capability", alternatives=("computeCapabilityMajor",)),
+        _col("compute_minor", "computeMinor", "compute capability", alternatives=("computeCapabilityMinor",)),
     ),
 )
 CUDA_DEVICES = Table(

@@ -117,6 +117,7 @@ class ExportBuilder:
         for table, (prefix, labels) in ENUMS.items():
             for number, label in labels.items():
                 short = re.sub(r"(\w)\w*-to-(\w)\w*", r"\1TO\2", label).replace("Unified ", "UVM_")
+                short = {"OSRT runtime": "OS runtime", "CUDA backtrace": "CUDABACKTRACE"}.get(short, short)
                 name = prefix + short.replace(" ", "_").upper() if prefix else label
                 self.row(table, id=number, name=name, label=label)
 

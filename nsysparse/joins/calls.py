@@ -120,7 +120,9 @@ def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]
     processes = work["process"]
     only = calls["process"].unique()
     for process in processes.unique(maintain_order=True).to_list():
-        here = np.ones(work.height, np.bool_) if processes.n_unique() == 1 else (processes == process).to_numpy()
+        here = (
+            np.ones(work.height, np.bool_) if processes.n_unique() == 1 else (processes == process).to_numpy()
+        )
         if process is None:  # very old rows without a process: safe only when one process made calls
             if only.len() != 1:
                 continue

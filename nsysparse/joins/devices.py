@@ -32,7 +32,11 @@ def find_devices(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
     gpus = trace.frame("gpus").unique("gpu", keep="first", maintain_order=True)
     same = _common_facts(gpus)
     mapped = found.join(gpus.select(GPU_FACTS), on="gpu", how="left").with_columns(
-        [pl.coalesce(pl.col(c), pl.lit(same[c])).alias(c) for c in ("name", *LIMITS) if same.get(c) is not None]
+        [
+            pl.coalesce(pl.col(c), pl.lit(same[c])).alias(c)
+            for c in ("name", *LIMITS)
+            if same.get(c) is not None
+        ]
         if same
         else []
     )

@@ -55,7 +55,9 @@ class Nesting:
         self.parent = self._parents()
         self.depth = self._depths()
 
-    def enclosing(self, group: npt.ArrayLike, start: npt.ArrayLike, end: npt.ArrayLike | None = None) -> Index:
+    def enclosing(
+        self, group: npt.ArrayLike, start: npt.ArrayLike, end: npt.ArrayLike | None = None
+    ) -> Index:
         """The innermost range around each of many instants or intervals.
 
         Args:

@@ -94,8 +94,10 @@ def _named(events: pl.DataFrame, trace: Trace, whole_names: bool) -> pl.DataFram
     """Add ``name`` and ``label``."""
     strings = trace.strings(events["text_id"])
     domains = _domain_names(trace)
-    prefix = pl.when(pl.col("domain") == 0).then(pl.lit("")).otherwise(
-        pl.format("{}:", pl.coalesce("domain_name", pl.format("domain {}", "domain")))
+    prefix = (
+        pl.when(pl.col("domain") == 0)
+        .then(pl.lit(""))
+        .otherwise(pl.format("{}:", pl.coalesce("domain_name", pl.format("domain {}", "domain"))))
     )
     named = (
         events.with_columns(process=schema.process_of(pl.col("thread")))
@@ -190,7 +192,13 @@ def _path_table(parents: list[int], names: list[int], labels: pl.Series) -> pl.D
             "depth": depths,
             "text": texts,
         },
-        schema={"path": pl.Int64, "parent": pl.Int64, "label": pl.String, "depth": pl.Int64, "text": pl.String},
+        schema={
+            "path": pl.Int64,
+            "parent": pl.Int64,
+            "label": pl.String,
+            "depth": pl.Int64,
+            "text": pl.String,
+        },
     )
 
 
@@ -220,7 +228,11 @@ def attribute(calls: pl.DataFrame, ranges: Ranges) -> pl.DataFrame:
             path[rows], found[rows] = ranges.path_of(pl.Series(threads), pl.Series(instants[one]))
             by[rows] = 1
     return pl.DataFrame(
-        {"path": path, "range": found, "path_by": pl.Series(by).replace_strict([0, 1, 2], [BY_THREAD, IN_TIME, NO_RANGE])}
+        {
+            "path": path,
+            "range": found,
+            "path_by": pl.Series(by).replace_strict([0, 1, 2], [BY_THREAD, IN_TIME, NO_RANGE]),
+        }
     ).with_columns(pl.col("path_by").cast(pl.Categorical))
 
 

@@ -24,18 +24,24 @@ class ReportBackend(SqliteBackend):
         nsys = shutil.which("nsys")
         if nsys is None:
             raise SourceError(
-                f"{path.name} is a report, and nsys is not on PATH to export it", f"where nsys is, run: {command}"
+                f"{path.name} is a report, and nsys is not on PATH to export it",
+                f"where nsys is, run: {command}",
             )
         folder = tempfile.TemporaryDirectory(prefix="nsysparse-")
         target = Path(folder.name) / "trace.sqlite"
         arguments = [nsys, "export", "--type", "sqlite", "--include-blobs=true", "--force-overwrite=true"]
         try:
             done = subprocess.run(
-                [*arguments, "--output", str(target), str(report)], capture_output=True, text=True, check=False
+                [*arguments, "--output", str(target), str(report)],
+                capture_output=True,
+                text=True,
+                check=False,
             )
             if done.returncode != 0 or not target.exists():
                 said = (done.stderr or done.stdout or "no message").strip().splitlines()
-                raise SourceError(f"nsys could not export {path.name}: {said[-1][:200]}", f"try by hand: {command}")
+                raise SourceError(
+                    f"nsys could not export {path.name}: {said[-1][:200]}", f"try by hand: {command}"
+                )
             super().__init__(target)
         except BaseException:
             folder.cleanup()

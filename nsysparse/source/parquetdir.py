@@ -35,7 +35,8 @@ class ParquetBackend:
             self._tables = {name: list(pq.read_schema(f).names) for name, f in self._files.items()}
         except (pa.ArrowInvalid, OSError) as error:
             raise SourceError(
-                f"a Parquet file of {path.name} is damaged: {str(error).splitlines()[0][:200]}", "export it again"
+                f"a Parquet file of {path.name} is damaged: {str(error).splitlines()[0][:200]}",
+                "export it again",
             ) from error
 
     @property
@@ -115,13 +116,18 @@ def _typed(column: pa.ChunkedArray, table: str, source: str, kind: str) -> pa.Ch
             return column.cast(pa.string())
         if pa.types.is_uint64(column.type):
             # Serialized thread ids use the top bits: the same 64 bits, as SQLite would hold them.
-            wrapped = [pa.array(c.to_numpy(zero_copy_only=False).view("int64")) if not c.null_count else
-                       pc.cast(c, pa.int64(), safe=False) for c in column.chunks]
+            wrapped = [
+                pa.array(c.to_numpy(zero_copy_only=False).view("int64"))
+                if not c.null_count
+                else pc.cast(c, pa.int64(), safe=False)
+                for c in column.chunks
+            ]
             return pa.chunked_array(wrapped, pa.int64())
         if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
             raise TypeError(f"a {column.type} column where integers belong")
         return column.cast(pa.int64())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
         raise SchemaError(
-            f"table {table}, column '{source}': {str(error).splitlines()[0][:160]}", "export the recording again"
+            f"table {table}, column '{source}': {str(error).splitlines()[0][:160]}",
+            "export the recording again",
         ) from error

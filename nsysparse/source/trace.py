@@ -141,6 +141,13 @@ class Trace:
                 return {str(n): str(v) for n, v in zip(*arrow.to_pydict().values(), strict=True)}
         return {}
 
+    def metadata_value(self, table: str, column: str) -> int | None:
+        """The integer in the first row of one of the export's own tables; None when there is none."""
+        if column not in self.tables.get(table, ()):
+            return None
+        values = self.backend.read(table, {column: (column, "int")}).column(column).to_pylist()
+        return values[0] if values else None
+
     def close(self) -> None:
         """Give back temporary files and memory."""
         self._frames.clear()

@@ -1,0 +1,112 @@
+"""Busy, idle, exposed and held up: where the time of one device went within a window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from nsysparse.accounting.windows import Window
+from nsysparse.intervals import Intervals, Times, owned
+from nsysparse.joins.work import Work
+
+KINDS = ("kernels", "copies", "memsets", "graphs", "migrations")
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Times of one device in one window, as sets of instants.
+
+    Attributes:
+        window: The window.
+        by_kind: Union of each kind of work, clipped to the window.
+        compute: Kernels and graph spans: what hides a copy. (A graph span stands for kernels that are not there.)
+        everything: Union of all kinds.
+        exposed: Copies outside compute.
+        held_up: The part of ``exposed`` in which a kernel had been submitted and had not started.
+    """
+
+    window: Window
+    by_kind: dict[str, Intervals]
+    compute: Intervals
+    everything: Intervals
+    exposed: Intervals
+    held_up: Intervals
+
+    @property
+    def idle(self) -> Intervals:
+        """Window minus everything."""
+        return self.everything.gaps(self.window.start_ns, self.window.end_ns)
+
+    def summary(self) -> dict[str, object]:
+        """Lengths in ns, and shares of the window; the names that every output uses."""
+        length = self.window.length_ns
+        figures: dict[str, object] = {
+            "window": self.window.name,
+            "window_basis": self.window.basis,
+            "window_start_ns": self.window.start_ns,
+            "window_end_ns": self.window.end_ns,
+            "window_ns": length,
+            "busy_ns": self.everything.length,
+            "idle_ns": length - self.everything.length,
+        }
+        figures |= {f"{kind}_ns": union.length for kind, union in self.by_kind.items()}
+        copies = self.by_kind["copies"].length
+        figures |= {
+            "copies_exposed_ns": self.exposed.length,
+            "copies_overlapped_ns": copies - self.exposed.length,
+            "held_up_ns": self.held_up.length,
+        }
+        shares = {k.removesuffix("_ns") + "_ratio": v / length for k, v in figures.items() if _is_part(k, v)}
+        return figures | shares
+
+
+def _is_part(name: str, value: object) -> bool:
+    return name.endswith("_ns") and not name.startswith("window")
+
+
+def measure_busy(work: Work, window: Window) -> Busy:
+    """Unions of one device's work within a window. Never a sum over streams."""
+    low, high = window.start_ns, window.end_ns
+    by_kind = {kind: _union(getattr(work, kind), low, high) for kind in KINDS}
+    compute = by_kind["kernels"] | by_kind["graphs"]
+    everything = compute | by_kind["copies"] | by_kind["memsets"] | by_kind["migrations"]
+    exposed = by_kind["copies"] - compute
+    return Busy(window, by_kind, compute, everything, exposed, exposed & _pending(work.kernels))
+
+
+def _union(frame: pl.DataFrame, low: int, high: int) -> Intervals:
+    return Intervals.union_of(frame["start_ns"], frame["end_ns"]).clip(low, high)
+
+
+def _pending(kernels: pl.DataFrame) -> Intervals:
+    """When some kernel had been submitted (its launch had returned) and had not started."""
+    known = kernels.select("call_end_ns", "start_ns").drop_nulls()
+    return Intervals.union_of(known["call_end_ns"], known["start_ns"])
+
+
+def in_window(frame: pl.DataFrame, window: Window) -> pl.DataFrame:
+    """The operations that touch a window.
+
+    Adds ``from_ns`` and ``to_ns`` (clipped times) and ``counted`` (it starts inside: its number and bytes belong here).
+    """
+    low, high = window.start_ns, window.end_ns
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    inside = (start >= low) & (start < high)
+    return frame.filter(inside | ((start < high) & (end > low))).with_columns(
+        from_ns=start.clip(low, high), to_ns=end.clip(low, high), counted=inside
+    )
+
+
+def exposed_parts(copies: pl.DataFrame, busy: Busy) -> Times:
+    """For each copy, the exposed time that is its own, ns.
+
+    Every exposed instant goes to the copy that started first, so any grouping adds up to ``busy.exposed``.
+
+    Args:
+        copies: As :func:`in_window` returns them, all copies of the window.
+        busy: The same window.
+    """
+    start, end = owned(copies["from_ns"], copies["to_ns"])
+    return np.maximum(end - start, 0) - busy.compute.covered(start, end)

@@ -1,0 +1,201 @@
+"""Everything that is measured of one device in one window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from nsysparse.accounting import copies as copying
+from nsysparse.accounting import idle as idling
+from nsysparse.accounting import kernels as running
+from nsysparse.accounting.busy import Busy, measure_busy
+from nsysparse.accounting.host import Activity, Host, measure_host
+from nsysparse.accounting.loading import Loading, find_loading
+from nsysparse.accounting.nvtx import table_paths, table_start_end
+from nsysparse.accounting.requests import Requests, find_requests
+from nsysparse.accounting.timeline import bin_window
+from nsysparse.accounting.windows import Window, choose_window, phases, repeated_ranges
+from nsysparse.joins.work import Work
+from nsysparse.source import Trace
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for.
+
+    Attributes:
+        window: See :data:`nsysparse.accounting.windows.FORMS`; None for the default.
+        devices: Numbers of the devices to report on; empty for all.
+        request_range: Regular expression on NVTX names that makes a request.
+        requests: Number of requests in the window.
+        whole_names: Keep NVTX names apart that differ only in their digits.
+        link_peak: Peak of the host link, bytes/s, where the model does not tell.
+    """
+
+    window: str | None = None
+    devices: tuple[int, ...] = ()
+    request_range: str | None = None
+    requests: int | None = None
+    whole_names: bool = False
+    link_peak: float | None = None
+
+
+@dataclass(frozen=True)
+class DeviceAccount:
+    """The account of one device.
+
+    Attributes:
+        device: A row of the devices frame, plus ``link_peak`` (bytes/s or None).
+        window: What the shares are shares of.
+        phases: Summaries (see :meth:`Busy.summary`) of every window that the recording offers.
+        busy: The window's sets of instants.
+        host: The threads that feed the device.
+        loading: The leading phase that loads a model, if there is one.
+        requests: The requests, if something says what they are.
+        kernels: Detailed kernels (see :func:`nsysparse.accounting.kernels.detail_kernels`).
+        copies: Detailed copies (see :func:`nsysparse.accounting.copies.detail_copies`).
+        gaps: Idle gaps (see :func:`nsysparse.accounting.idle.find_gaps`).
+        sm_fill: Time-weighted estimate, None when unknown.
+        timeline: Binned window.
+        tables: Aggregated tables by name, complete and in their printed order.
+        paths: NVTX paths by number (see :class:`nsysparse.joins.ranges.Ranges`).
+    """
+
+    device: dict[str, object]
+    window: Window
+    phases: dict[str, dict[str, object]]
+    busy: Busy
+    host: Host
+    loading: Loading | None
+    requests: Requests | None
+    kernels: pl.DataFrame
+    copies: pl.DataFrame
+    gaps: pl.DataFrame
+    sm_fill: float | None
+    timeline: pl.DataFrame
+    tables: dict[str, pl.DataFrame]
+    paths: pl.DataFrame
+
+    @property
+    def number(self) -> int:
+        """Number of the device in this recording."""
+        value = self.device["device"]
+        assert isinstance(value, int)
+        return value
+
+    def figures(self) -> dict[str, object]:
+        """The window's summary with the host's figures and the four utilizations."""
+        summary = self.busy.summary()
+        length = self.window.length_ns
+        blocked = self.host.feeder_in_copy_or_sync & self.busy.exposed
+        idle_waiting = self.host.blocked & self.busy.idle
+        return summary | {
+            "host_blocked_in_copies_ns": blocked.length,
+            "host_blocked_in_copies_ratio": blocked.length / length,
+            "host_in_copy_or_sync_ns": self.host.in_copy_or_sync.clip(
+                self.window.start_ns, self.window.end_ns
+            ).length,
+            "host_blocked_ns": self.host.blocked.length,
+            "idle_while_host_blocked_ns": idle_waiting.length,
+            "idle_while_host_blocked_ratio": idle_waiting.length / length,
+            "sm_fill_ratio": self.sm_fill,
+        }
+
+
+def account_for(
+    work: Work, row: dict[str, object], options: Options, activity: Activity, trace: Trace
+) -> DeviceAccount:
+    """Measure one device.
+
+    Args:
+        work: The work of this device.
+        row: Its row of the devices frame.
+        options: What the user asked for.
+        activity: What each thread was doing.
+        trace: The recording, for texts.
+    """
+    repeats = repeated_ranges(work)
+    offered = phases(work, repeats)
+    window = choose_window(options.window, offered, repeats, work)
+    busy = measure_busy(work, window)
+    summaries = {name: measure_busy(work, w).summary() for name, w in offered.items()}
+    kernels = running.detail_kernels(work, busy, row)
+    copies = copying.detail_copies(work, busy)
+    host = measure_host(work, busy, trace)
+    gaps = idling.find_gaps(work, busy, host, activity)
+    requests = find_requests(work, copies, busy, repeats, options.request_range, options.requests)
+    count = requests.count if requests else None
+    named = copies.join(
+        host.threads.select("thread", thread_name="name"), on="thread", how="left", maintain_order="left"
+    )
+    named = named.with_columns(
+        api=pl.col("api").cast(pl.String),
+        pid=pl.col("thread").replace_strict(
+            host.threads["thread"], host.threads["pid"], default=None, return_dtype=pl.Int64
+        ),
+    )
+    model = row.get("name")
+    peak = options.link_peak or copying.link_peak(model if isinstance(model, str) else None)
+    paths = work.ranges.paths.select("path", nvtx="text")
+    by_sender = named.join(paths, on="path", how="left", maintain_order="left").with_columns(
+        pl.col("path_by").cast(pl.String)
+    )
+    tables = {
+        "copies_by_kind": copying.table_copies(named, ["kind_name", "src", "dst", "peer"], busy, count),
+        "copies_by_api": copying.table_copies(named, ["api", "kind_name"], busy, count),
+        "copies_by_thread": copying.table_copies(
+            named, ["pid", "thread_name", "thread", "kind_name"], busy, count
+        ),
+        "copies_by_sender": copying.table_copies(
+            by_sender, ["nvtx", "path_by", "api", "kind_name", "src", "dst"], busy, count
+        ),
+        "copy_busy": copying.busy_by_kind(copies),
+        "copy_sizes": copying.size_histogram(copies),
+        "memsets": copying.table_memsets(work, busy),
+        "migrations": copying.table_migrations(work, busy),
+        "kernels": running.table_kernels(kernels, trace, busy),
+        "threads": host.threads,
+        "nvtx_paths": table_paths(work, copies, busy),
+        "start_end_ranges": table_start_end(work, busy),
+        "idle_by_length": idling.class_gaps(gaps, busy),
+        "idle_by_activity": idling.total_activity(gaps, busy),
+        "longest_gaps": _longest(gaps, work, host),
+        "request_distribution": requests.distribution() if requests else pl.DataFrame(),
+        "requests": requests.frame if requests and requests.frame is not None else pl.DataFrame(),
+    }
+    return DeviceAccount(
+        row | {"link_peak": peak},
+        window,
+        summaries,
+        busy,
+        host,
+        find_loading(work),
+        requests,
+        kernels,
+        copies,
+        gaps,
+        running.mean_fill(kernels),
+        bin_window(copies, busy),
+        tables,
+        work.ranges.paths,
+    )
+
+
+def _longest(gaps: pl.DataFrame, work: Work, host: Host, n: int = 100) -> pl.DataFrame:
+    """The longest gaps with the name of their thread, their NVTX path and what the host did most."""
+    longest = gaps.sort("gap_ns", "start_ns", descending=[True, False]).head(n)
+    activities = [*idling.ACTIVITIES, idling.NOTHING, idling.UNKNOWN_THREAD]
+    return (
+        longest.with_columns(
+            most=pl.concat_list(activities)
+            .list.arg_max()
+            .replace_strict(range(len(activities)), activities, return_dtype=pl.String),
+            most_ns=pl.max_horizontal(activities),
+        )
+        .join(work.ranges.paths.select("path", nvtx="text"), on="path", how="left", maintain_order="left")
+        .join(
+            host.threads.select("thread", thread_name="name"), on="thread", how="left", maintain_order="left"
+        )
+        .select("start_ns", "end_ns", "gap_ns", "thread_name", "next", "nvtx", "most", "most_ns")
+    )

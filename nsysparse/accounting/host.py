@@ -1,0 +1,180 @@
+"""The host's side: which threads feed a device, how long calls held them, what they did while the device was idle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from nsysparse import schema
+from nsysparse.accounting.busy import Busy
+from nsysparse.intervals import Intervals, Times, times
+from nsysparse.joins.work import Work
+from nsysparse.source import Trace
+
+# What a thread can be doing, the first that applies: one instant is never counted twice.
+ACTIVITIES = (
+    "profiler overhead",
+    "synchronize call",
+    "copy call",
+    "allocation call",
+    "launch call",
+    "other CUDA call",
+    "OS runtime call",
+)
+NOTHING = "no traced call"
+_BY_FUNCTION = {
+    "synchronize": "synchronize call",
+    "copy": "copy call",
+    "memset": "copy call",
+    "allocate": "allocation call",
+    "launch": "launch call",
+    "graph launch": "launch call",
+}
+NAMES_UNKNOWN = "(unnamed thread)"
+
+
+@dataclass(frozen=True)
+class Host:
+    """The threads that fed one device in one window.
+
+    Attributes:
+        threads: One row a thread, most operations first: ``thread`` (serialized), ``pid``, ``tid``, ``name``,
+            ``operations``, ``calls``, ``launch_ns``, ``copy_ns``, ``synchronize_ns``, ``allocate_ns`` (unions of its
+            calls, clipped), ``blocked_ns`` (union of the calls that wait), ``blocked_ratio`` (of the window),
+            ``blocked_while_idle_ns`` (the part of it in which the device was idle).
+        blocked: Union of the waiting calls of these threads.
+        in_copy_or_sync: Union of their copy and synchronize calls.
+        feeder_in_copy_or_sync: The same of the first thread alone.
+    """
+
+    threads: pl.DataFrame
+    blocked: Intervals
+    in_copy_or_sync: Intervals
+    feeder_in_copy_or_sync: Intervals
+
+
+def thread_names(trace: Trace, threads: pl.Series) -> pl.DataFrame:
+    """Names of some threads: ``thread``, ``pid``, ``tid``, ``name``. An export lists every thread of the machine."""
+    wanted = pl.DataFrame({"thread": threads.drop_nulls().unique().sort()})
+    named = trace.frame("threads").filter(pl.col("thread").is_in(wanted["thread"].implode()))
+    named = named.join(trace.strings(named["name_id"]), left_on="name_id", right_on="id", how="left")
+    named = named.unique("thread", keep="last", maintain_order=True)
+    return wanted.join(named.select("thread", name="value"), on="thread", how="left").select(
+        "thread",
+        schema.pid_of(pl.col("thread")).alias("pid"),
+        schema.tid_of(pl.col("thread")).alias("tid"),
+        pl.col("name").fill_null(NAMES_UNKNOWN),
+    )
+
+
+def measure_host(work: Work, busy: Busy, trace: Trace) -> Host:
+    """Account for the threads that sent work to this device inside the window."""
+    low, high = busy.window.start_ns, busy.window.end_ns
+    sent = work.all().filter(
+        (pl.col("start_ns") < high) & (pl.col("end_ns") > low) & pl.col("thread").is_not_null()
+    )
+    feeding = sent.group_by("thread").len("operations").sort("operations", "thread", descending=[True, False])
+    calls = work.calls.filter(
+        pl.col("thread").is_in(feeding["thread"].implode())
+        & (pl.col("start_ns") < high)
+        & (pl.col("end_ns") > low)
+    )
+    idle = busy.idle
+    rows, unions = [], []
+    for thread, operations in feeding.iter_rows():  # threads, not calls
+        mine = calls.filter(pl.col("thread") == thread)
+        by = {
+            does: _clipped(mine.filter(_does(does)), low, high)
+            for does in ("launch", "copy", "synchronize", "allocate")
+        }
+        blocked = _clipped(mine.filter("waits"), low, high)
+        unions.append((blocked, by["copy"] | by["synchronize"]))
+        rows.append(
+            (
+                *(thread, operations, mine.height),
+                *(by[does].length for does in ("launch", "copy", "synchronize", "allocate")),
+                *(blocked.length, blocked.length / busy.window.length_ns, (blocked & idle).length),
+            )
+        )
+    table = pl.DataFrame(
+        rows,
+        orient="row",
+        schema={
+            **dict.fromkeys(("thread", "operations", "calls", "launch_ns"), pl.Int64),
+            **dict.fromkeys(("copy_ns", "synchronize_ns", "allocate_ns", "blocked_ns"), pl.Int64),
+            "blocked_ratio": pl.Float64,
+            "blocked_while_idle_ns": pl.Int64,
+        },
+    )
+    names = thread_names(trace, table["thread"])
+    return Host(
+        names.join(table, on="thread", how="right", maintain_order="right").select(
+            "thread", "pid", "tid", "name", *table.columns[1:]
+        ),
+        _union([b for b, _ in unions]),
+        _union([c for _, c in unions]),
+        unions[0][1] if unions else Intervals.none(),
+    )
+
+
+def _does(function: str) -> pl.Expr:
+    names = [function, "graph launch"] if function == "launch" else [function]
+    return pl.col("does").cast(pl.String).is_in(names)
+
+
+def _clipped(frame: pl.DataFrame, low: int, high: int) -> Intervals:
+    return Intervals.union_of(frame["start_ns"], frame["end_ns"]).clip(low, high)
+
+
+def _union(parts: list[Intervals]) -> Intervals:
+    if not parts:
+        return Intervals.none()
+    return Intervals.union_of(
+        pl.concat([pl.Series(p.start) for p in parts]), pl.concat([pl.Series(p.end) for p in parts])
+    )
+
+
+class Activity:
+    """What each thread was doing, instant by instant, by the order of ACTIVITIES."""
+
+    def __init__(self, work: Work, trace: Trace) -> None:
+        """Read what the export holds of the host; a thread is worked out when first asked for."""
+        self._calls = work.calls
+        self._osrt = trace.frame("osrt").filter(pl.col("end_ns") > pl.col("start_ns"))
+        self._overheads = trace.frame("overheads").filter(pl.col("end_ns") > pl.col("start_ns"))
+        self._known: dict[int, dict[str, Intervals]] = {}
+
+    def of(self, thread: int) -> dict[str, Intervals]:
+        """Disjoint sets of instants, one an activity."""
+        if thread not in self._known:
+            self._known[thread] = self._work_out(thread)
+        return self._known[thread]
+
+    def _work_out(self, thread: int) -> dict[str, Intervals]:
+        mine = pl.col("thread") == thread
+        calls = self._calls.filter(mine).with_columns(pl.col("does").cast(pl.String))
+        raw = {
+            "profiler overhead": self._overheads.filter(mine | pl.col("thread").is_null()),
+            "other CUDA call": calls,
+            "OS runtime call": self._osrt.filter(mine),
+        }
+        for function, activity in _BY_FUNCTION.items():
+            part = calls.filter(pl.col("does") == function)
+            raw[activity] = pl.concat([raw[activity], part]) if activity in raw else part
+        taken, split = Intervals.none(), {}
+        for activity in ACTIVITIES:
+            union = Intervals.union_of(raw[activity]["start_ns"], raw[activity]["end_ns"])
+            split[activity] = union - taken
+            taken = taken | union
+        return split
+
+    def during(self, thread: int | None, start: Times, end: Times) -> dict[str, Times]:
+        """For each of many intervals, how many ns a thread spent at each activity; the rest is NOTHING."""
+        if thread is None:
+            return {**{a: times([0] * start.size) for a in ACTIVITIES}, NOTHING: times([0] * start.size)}
+        spent = {a: union.covered(start, end) for a, union in self.of(thread).items()}
+        rest = end - start
+        for part in spent.values():
+            rest = rest - part
+        return {**spent, NOTHING: rest}

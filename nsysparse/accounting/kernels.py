@@ -1,0 +1,109 @@
+"""Kernels by name, and how full they keep the multiprocessors (an estimate from launch shape and device limits)."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsysparse.accounting.busy import Busy, in_window
+from nsysparse.joins.work import Work
+from nsysparse.source import Trace
+
+# Allocation granularities of the CUDA occupancy calculator, compute capability 7.0 and later.
+REGISTER_UNIT, WARP_UNIT, SHARED_UNIT = 256, 4, 128
+SHARED_RESERVED = 1_024  # shared memory a block that the runtime takes, compute capability 8.0 and later
+
+
+def sm_fill(kernels: pl.DataFrame, device: dict[str, object]) -> pl.Series:
+    """For each kernel, its resident blocks over the blocks of its shape that the device can hold.
+
+    A block's room is limited by warps, blocks, registers and shared memory an SM. 1 means that the grid fills every SM
+    at least once; it does not mean that the SMs compute at their peak.
+
+    Args:
+        kernels: Canonical kernel columns.
+        device: A row of the devices frame.
+
+    Returns:
+        Float64 between 0 and 1; NULL where the launch shape or a limit is unknown.
+    """
+    limits = [device.get(c) for c in ("sm_count", "warp_threads", "sm_warps", "sm_blocks")]
+    if any(not v for v in limits):
+        return pl.Series("sm_fill", [None] * kernels.height, pl.Float64)
+    sms, warp_threads, sm_warps, sm_blocks = (pl.lit(v, pl.Int64) for v in limits)
+    threads = pl.col("block_x") * pl.col("block_y") * pl.col("block_z")
+    warps = (threads + warp_threads - 1) // warp_threads
+    room = [sm_blocks, sm_warps // warps]
+    if device.get("sm_registers"):
+        a_warp = (pl.col("registers") * warp_threads + REGISTER_UNIT - 1) // REGISTER_UNIT * REGISTER_UNIT
+        by_registers = pl.lit(device["sm_registers"], pl.Int64) // a_warp // WARP_UNIT * WARP_UNIT // warps
+        room.append(pl.when(pl.col("registers") > 0).then(by_registers))
+    if device.get("sm_shared_bytes"):
+        modern = (device.get("compute_major") or 8) >= 8  # type: ignore[operator]
+        used = pl.col("static_shared_bytes") + pl.col("dynamic_shared_bytes")
+        used = used + (SHARED_RESERVED if modern else 0)
+        used = (used + SHARED_UNIT - 1) // SHARED_UNIT * SHARED_UNIT
+        room.append(pl.when(used > 0).then(pl.lit(device["sm_shared_bytes"], pl.Int64) // used))
+    capacity = pl.max_horizontal(pl.min_horizontal(room), 1) * sms  # it ran, so one fits
+    blocks = pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z")
+    known = (threads > 0) & (blocks > 0)
+    return kernels.select(
+        sm_fill=pl.when(known).then((blocks / capacity).clip(0, 1)).otherwise(None).cast(pl.Float64)
+    )["sm_fill"]
+
+
+def detail_kernels(work: Work, busy: Busy, device: dict[str, object]) -> pl.DataFrame:
+    """The kernels that touch the window, with clipped times, ``counted`` and ``sm_fill``."""
+    inside = in_window(work.kernels, busy.window)
+    return inside.with_columns(sm_fill(inside, device))
+
+
+def mean_fill(kernels: pl.DataFrame) -> float | None:
+    """SM fill of the window, weighted by kernel time; None when no kernel's is known."""
+    took = pl.col("to_ns") - pl.col("from_ns")
+    row = kernels.filter(pl.col("sm_fill").is_not_null()).select(
+        (pl.col("sm_fill") * took).sum().alias("filled"), took.sum().alias("time")
+    )
+    filled, time = row.row(0)
+    return filled / time if time else None
+
+
+def table_kernels(kernels: pl.DataFrame, trace: Trace, busy: Busy) -> pl.DataFrame:
+    """Kernels by demangled name, most time first.
+
+    Returns:
+        ``short_name``, ``name``, ``count``, ``time_ns`` (sum of clipped durations), ``time_ratio`` (of the kernels'
+        sum), ``window_ratio`` (of the window; streams may add up to more than 1), ``mean_ns``, ``median_ns``,
+        ``min_ns``, ``max_ns`` (of those that start inside), ``sm_fill`` (time-weighted).
+    """
+    took, counted = pl.col("end_ns") - pl.col("start_ns"), pl.col("counted")
+    clipped = pl.col("to_ns") - pl.col("from_ns")
+    table = kernels.group_by("name_id", "short_name_id").agg(
+        counted.sum().cast(pl.Int64).alias("count"),
+        clipped.sum().alias("time_ns"),
+        took.filter(counted).mean().alias("mean_ns"),
+        took.filter(counted).median().alias("median_ns"),
+        took.filter(counted).min().alias("min_ns"),
+        took.filter(counted).max().alias("max_ns"),
+        ((pl.col("sm_fill") * clipped).sum() / clipped.filter(pl.col("sm_fill").is_not_null()).sum()).alias(
+            "sm_fill"
+        ),
+    )
+    missing = pl.lit("(name not in the export)")
+    total = table["time_ns"].sum()
+    for reference, name in (("name_id", "name"), ("short_name_id", "short_name")):
+        texts = trace.strings(table[reference]).rename({"value": name})
+        table = table.join(texts, left_on=reference, right_on="id", how="left").with_columns(
+            pl.col(name).fill_null(missing)
+        )
+    return (
+        table.with_columns(
+            time_ratio=pl.col("time_ns") / total if total else pl.lit(None, pl.Float64),
+            window_ratio=pl.col("time_ns") / busy.window.length_ns,
+            sm_fill=pl.when(pl.col("sm_fill").is_finite()).then("sm_fill"),
+        )
+        .select(
+            *("short_name", "name", "count", "time_ns", "time_ratio", "window_ratio"),
+            *("mean_ns", "median_ns", "min_ns", "max_ns", "sm_fill"),
+        )
+        .sort("time_ns", "name", descending=[True, False])
+    )

@@ -1,0 +1,60 @@
+"""The window in bins: busy by kind, and copy throughput. Binned here, so that a chart holds thousands of numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nsysparse.accounting.busy import KINDS, Busy
+from nsysparse.intervals import Times, times
+
+BINS = 600
+
+
+def bin_window(copies: pl.DataFrame, busy: Busy, bins: int = BINS) -> pl.DataFrame:
+    """Busy share and copy throughput over the window.
+
+    Args:
+        copies: As :func:`nsysparse.accounting.copies.detail_copies` returns them.
+        busy: The window's unions.
+        bins: Number of bins at most; a window of few ns has fewer.
+
+    Returns:
+        ``from_ns``, ``to_ns``, the share of the bin in which each kind ran (``kernels_ratio`` ...), ``idle_ratio``, and
+        ``htod``, ``dtoh``, ``other`` (bytes/s; a copy's bytes are spread evenly over its time).
+    """
+    low, high = busy.window.start_ns, busy.window.end_ns
+    edges = np.unique(np.linspace(low, high, min(bins, high - low) + 1).round().astype(np.int64))
+    start, end = edges[:-1], edges[1:]
+    width = end - start
+    columns = {"from_ns": start, "to_ns": end}
+    for kind in KINDS:
+        columns[f"{kind}_ratio"] = busy.by_kind[kind].covered(start, end) / width
+    columns["idle_ratio"] = 1 - busy.everything.covered(start, end) / width
+    kind = copies["kind_name"]
+    for name, chosen in {
+        "htod": kind == "HtoD",
+        "dtoh": kind == "DtoH",
+        "other": ~kind.is_in(["HtoD", "DtoH"]),
+    }.items():
+        columns[name] = _throughput(copies.filter(chosen), edges)
+    return pl.DataFrame(columns)
+
+
+def _throughput(copies: pl.DataFrame, edges: Times) -> np.ndarray:
+    """Bytes a second in each bin."""
+    start, end = times(copies["start_ns"]), times(copies["end_ns"])
+    took = np.maximum(end - start, 1)
+    rate = copies["bytes"].to_numpy() / took
+    moved = _ramp(start, rate, edges) - _ramp(start + took, rate, edges)
+    return np.maximum(np.diff(moved), 0) / np.diff(edges) * 1e9
+
+
+def _ramp(start: Times, rate: np.ndarray, edges: Times) -> np.ndarray:
+    """Sum over all i of rate[i] * max(0, edge - start[i]), at each edge."""
+    order = np.argsort(start, kind="stable")
+    origin = edges[0]
+    begun = np.searchsorted(start[order], edges, side="right")
+    rates = np.concatenate(([0.0], np.cumsum(rate[order])))
+    offsets = np.concatenate(([0.0], np.cumsum(rate[order] * (start[order] - origin))))
+    return rates[begun] * (edges - origin) - offsets[begun]

@@ -1,0 +1,131 @@
+"""The pipeline: a recording in, an :class:`Analysis` out. Pure data; nothing here prints, renders or writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import polars as pl
+
+from nsysparse._version import __version__
+from nsysparse.accounting.device import DeviceAccount, Options, account_for
+from nsysparse.accounting.host import Activity
+from nsysparse.coverage import measure_coverage
+from nsysparse.errors import UsageError
+from nsysparse.findings import Finding, Outcome
+from nsysparse.integrity import Verdict, check_recording
+from nsysparse.integrity.export import META_TABLES
+from nsysparse.joins.work import Work, load_work
+from nsysparse.recorded import Recorded, list_recorded
+from nsysparse.rules import run_rules
+from nsysparse.source import Trace
+from nsysparse.verdict import state_verdict
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything that the outputs show.
+
+    Attributes:
+        trace: Facts of the file: ``name``, ``kind``, ``size_bytes``, ``release``, ``schema``, ``session_start_utc_ns``.
+        options: What was asked for.
+        work: The joined recording.
+        devices: One account a device, in the order of their numbers.
+        integrity: Whether the recording can be trusted.
+        coverage: See :func:`nsysparse.coverage.measure_coverage`.
+        recorded: What it holds and lacks.
+        outcomes: What every rule said.
+        verdict: Two or three sentences with the numbers that matter.
+        version: Version of nsysparse.
+    """
+
+    trace: dict[str, object]
+    options: Options
+    work: Work
+    devices: tuple[DeviceAccount, ...]
+    integrity: Verdict
+    coverage: pl.DataFrame
+    recorded: tuple[Recorded, ...]
+    outcomes: tuple[Outcome, ...]
+    verdict: tuple[str, ...]
+    version: str = __version__
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the rules found, most to win first."""
+        found = [o for o in self.outcomes if isinstance(o, Finding)]
+        return tuple(sorted(found, key=lambda f: (-f.severity, -(f.bound_ns or 0), f.rule, f.device or 0)))
+
+
+def analyze(trace: Trace, options: Options | None = None, progress: Progress = lambda _: None) -> Analysis:
+    """Analyze a recording.
+
+    Args:
+        trace: The recording.
+        options: Window, devices and requests; the defaults suit a first look.
+        progress: Called with the name of each stage as it begins.
+
+    Returns:
+        The analysis; the trace may be closed afterwards.
+
+    Raises:
+        UsageError: An option does not fit this recording.
+    """
+    options = options or Options()
+    progress("joining GPU work to its calls")
+    work = load_work(trace, options.whole_names)
+    chosen = _choose(work, options)
+    progress("checking integrity")
+    integrity = check_recording(trace, work)
+    activity = Activity(work, trace)
+    accounts = []
+    for row in chosen:
+        progress(f"accounting for {row['label']}")
+        accounts.append(account_for(work.on(_number(row)), row, options, activity, trace))
+    progress("running rules")
+    outcomes = run_rules(accounts, work, integrity)
+    return Analysis(
+        trace_facts(trace),
+        options,
+        work,
+        tuple(accounts),
+        integrity,
+        measure_coverage(work),
+        tuple(list_recorded(trace)),
+        outcomes,
+        tuple(state_verdict(accounts, work, integrity)),
+    )
+
+
+def _number(row: dict[str, object]) -> int:
+    value = row["device"]
+    assert isinstance(value, int)
+    return value
+
+
+def _choose(work: Work, options: Options) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = work.devices.to_dicts()
+    if not options.devices:
+        return rows
+    known = {_number(r): r for r in rows}
+    missing = [d for d in options.devices if d not in known]
+    if missing:
+        listed = "; ".join(f"{n}: {r['label']}" for n, r in known.items()) or "none did any work"
+        raise UsageError(f"no device {missing[0]} in this recording", f"its devices are {listed}")
+    return [known[d] for d in dict.fromkeys(options.devices)]
+
+
+def trace_facts(trace: Trace) -> dict[str, object]:
+    """Facts of the file that are safe to print: no host, no user, no path."""
+    meta = trace.metadata(*META_TABLES)
+    start = trace.metadata_value("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
+    return {
+        "name": trace.path.name,
+        "kind": trace.kind,
+        "size_bytes": trace.backend.size_bytes,
+        "release": meta.get("EXPORT_PRODUCT_VERSION"),
+        "schema": meta.get("EXPORT_SCHEMA_VERSION"),
+        "session_start_utc_ns": start,
+    }

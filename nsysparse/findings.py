@@ -1,0 +1,73 @@
+"""What a rule can say: it fired (a Finding), had nothing to say, could not look, or broke. All four are reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+
+class Severity(IntEnum):
+    """How much there is to win; from shares of wall time or of request latency, never of busy time."""
+
+    INFO = 0
+    LOW = 1
+    MEDIUM = 2
+    HIGH = 3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One stall, named.
+
+    Attributes:
+        rule: Stable id of the rule.
+        severity: How much there is to win.
+        confidence: ``low``, ``medium`` or ``high``: how sure the rule is of the cause.
+        device: Number of the device, None for the recording as a whole.
+        title: One line with the number that matters.
+        detail: One or two sentences: what, who sends it, what it costs.
+        remedy: What to do, in the words of the user's framework.
+        bound_ns: What winning it back could at most bring in the window; None when it cannot be said.
+        evidence: The numbers, for machines: names end in ``_ns``, ``_bytes`` or ``_ratio``.
+        instances: (start_ns, end_ns) of the worst operations, to be found in Nsight Systems.
+    """
+
+    rule: str
+    severity: Severity
+    confidence: str
+    device: int | None
+    title: str
+    detail: str
+    remedy: str
+    bound_ns: int | None
+    evidence: dict[str, object] = field(default_factory=dict)
+    instances: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """The rule looked and had nothing to say."""
+
+    rule: str
+    device: int | None
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """The rule could not look: what it needs was not recorded."""
+
+    rule: str
+    device: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The rule broke; the report goes on."""
+
+    rule: str
+    device: int | None
+    error: str
+
+
+Outcome = Finding | Quiet | Skipped | Failed

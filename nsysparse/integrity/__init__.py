@@ -1,0 +1,33 @@
+"""Whether a recording can be trusted: each check is one function that looks for one way in which it cannot be."""
+
+from __future__ import annotations
+
+from nsysparse.integrity.check import Check, Hole, Status, Verdict
+from nsysparse.integrity.clocks import check_clocks
+from nsysparse.integrity.diagnostics import check_diagnostics, check_event_count
+from nsysparse.integrity.export import check_export, check_file, check_texts
+from nsysparse.integrity.graphs import check_graphs
+from nsysparse.integrity.loss import check_empty_ranges, check_id_jumps, check_missing_rows, check_tail
+from nsysparse.joins.work import Work
+from nsysparse.source import Trace
+
+__all__ = ["Check", "Hole", "Status", "Verdict", "check_recording"]
+
+
+def check_recording(trace: Trace, work: Work) -> Verdict:
+    """Run every check and draw the verdict."""
+    jumps = check_id_jumps(work)
+    checks = (
+        check_file(trace),
+        check_export(trace),
+        check_texts(trace),
+        check_diagnostics(trace),
+        check_event_count(trace),
+        check_clocks(trace, work),
+        check_graphs(trace, work),
+        check_missing_rows(work),
+        jumps,
+        check_empty_ranges(work, jumps.holes),
+        check_tail(work),
+    )
+    return Verdict(checks)

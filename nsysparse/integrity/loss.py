@@ -1,0 +1,218 @@
+"""Silent loss: rows that are not there, told by what is.
+
+Three signs, each seen in real recordings without any diagnostic: work calls without a GPU row, a jump in a process's
+correlation ids, and NVTX ranges of one name that hold no call while their siblings hold the same number each.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsysparse import units
+from nsysparse.integrity.check import Check, Hole, Status
+from nsysparse.intervals import Intervals
+from nsysparse.joins.calls import WORK
+from nsysparse.joins.work import Work
+
+JUMP_SUSPECT = 2_049  # largest seen in public exports of unknown completeness
+JUMP_CERTAIN = 8_192  # calls that nsys skips explain no gap of this size
+EMPTY_RUN = 3  # neighbouring ranges without a call
+SIBLINGS_ALIKE = 0.9  # share of the other ranges that must hold the same number of calls
+TAIL_RATIO = 0.05  # of the recording, between the last GPU operation and the last call that sent work
+MISSING_RATIO = 0.01  # of work calls without a GPU row, from which the recording is called incomplete
+
+
+def _work_calls(work: Work) -> pl.DataFrame:
+    return work.calls.filter(pl.col("does").cast(pl.String).is_in(list(WORK)) & ~pl.col("failed"))
+
+
+def _captured(work: Work, calls: pl.DataFrame) -> npt.NDArray[np.bool_]:
+    """Calls made while their thread was capturing into a graph: they have no GPU row and lost none."""
+    inside = np.zeros(calls.height, np.bool_)
+    does = pl.col("does").cast(pl.String)
+    marks = work.calls.filter(does.is_in(["begin capture", "end capture"])).sort("start_ns")
+    forever = np.iinfo(np.int64).max
+    for (thread,), part in marks.group_by("thread", maintain_order=True):
+        begin = part.filter(does == "begin capture")["start_ns"].to_numpy()
+        end = part.filter(does == "end capture")["end_ns"].to_numpy()
+        at = np.searchsorted(end, begin)
+        until = np.where(at < end.size, np.append(end, forever)[at], forever)
+        here = np.flatnonzero((calls["thread"] == thread).to_numpy())
+        union = Intervals.union_of(begin, until)
+        inside[here] = union.contains(calls["start_ns"].to_numpy()[here])
+    return inside
+
+
+def check_missing_rows(work: Work) -> Check:
+    """Calls that launch or copy, and have no GPU row."""
+    title = "Calls with their GPU rows"
+    calls = _work_calls(work)
+    if not calls.height:
+        return Check(
+            "missing_rows", title, Status.NOT_APPLICABLE, "No call that sends GPU work was recorded.", {}
+        )
+    used = np.zeros(work.calls.height, np.bool_)
+    used[work.all()["call"].drop_nulls().to_numpy()] = True
+    without = calls.filter(~used[calls["call"].to_numpy()])
+    lost = without.filter(~_captured(work, without))
+    evidence: dict[str, object] = {
+        "work_calls": calls.height,
+        "without_row": without.height,
+        "captured_into_graphs": without.height - lost.height,
+        "lost": lost.height,
+    }
+    if not lost.height:
+        captured = f" ({units.count(without.height)} were captured into graphs)" if without.height else ""
+        text = f"All {units.count(calls.height)} calls that send work have their GPU rows{captured}."
+        return Check("missing_rows", title, Status.OK, text, evidence)
+    by_name = lost.group_by("name").len().sort("len", "name", descending=[True, False]).head(3)
+    names = ", ".join(f"{units.count(n)} {name}" for name, n in by_name.iter_rows())
+    text = f"{units.count(lost.height)} of {units.count(calls.height)} calls that send work have no GPU row ({names})."
+    certain = lost.height > MISSING_RATIO * calls.height
+    first, last = lost["start_ns"].min(), lost["end_ns"].max()
+    assert isinstance(first, int)
+    assert isinstance(last, int)
+    hole = Hole(first, last, None, f"GPU rows of {units.count(lost.height)} calls", "missing_rows")
+    status = Status.INCOMPLETE if certain else Status.SUSPECT
+    return Check("missing_rows", title, status, text, evidence | {"from_ns": first, "to_ns": last}, (hole,))
+
+
+def check_id_jumps(work: Work) -> Check:
+    """Jumps in a process's correlation ids between neighbouring calls."""
+    title = "Correlation ids"
+    ids = work.calls.filter(pl.col("correlation") > 0).select("process", "correlation", "start_ns", "end_ns")
+    if ids.height < 2:
+        return Check("id_jumps", title, Status.NOT_APPLICABLE, "Too few calls to look for jumps.", {})
+    ids = ids.sort("process", "correlation").with_columns(
+        jump=pl.col("correlation").diff().over("process"), before_ns=pl.col("end_ns").shift(1).over("process")
+    )
+    largest = int(ids["jump"].max() or 0)  # type: ignore[arg-type]
+    found = ids.filter(pl.col("jump") > JUMP_SUSPECT).sort("jump", descending=True)
+    evidence: dict[str, object] = {"largest_jump": largest, "jumps": found.height}
+    if not found.height:
+        text = f"Correlation ids have no jump larger than {units.count(largest)}."
+        return Check("id_jumps", title, Status.OK, text, evidence)
+    holes = tuple(
+        Hole(
+            min(r["before_ns"], r["start_ns"]),
+            max(r["before_ns"], r["start_ns"]),
+            r["process"],
+            f"{units.count(r['jump'] - 1)} correlation ids",
+            "id_jumps",
+        )
+        for r in found.head(20).to_dicts()
+    )
+    worst = holes[0]
+    text = (
+        f"Correlation ids jump by {units.count(largest)} between neighbouring calls, from"
+        f" {units.duration(worst.start_ns)} to {units.duration(worst.end_ns)}."
+    )
+    status = Status.INCOMPLETE if largest > JUMP_CERTAIN else Status.SUSPECT
+    return Check("id_jumps", title, status, text, evidence, holes)
+
+
+def check_empty_ranges(work: Work, jumps: tuple[Hole, ...]) -> Check:
+    """Runs of NVTX ranges without a call, where their siblings hold the same number each."""
+    title = "NVTX ranges with their calls"
+    ranges = work.ranges.frame.filter(pl.col("push_pop") & pl.col("finished"))
+    if not ranges.height:
+        return Check("empty_ranges", title, Status.NOT_APPLICABLE, "No finished NVTX range was recorded.", {})
+    counts = _calls_inside(ranges, _work_calls(work))
+    runs = _suspicious_runs(ranges.with_columns(calls=pl.Series(counts)))
+    if not runs.height:
+        return Check(
+            "empty_ranges", title, Status.OK, "No run of NVTX ranges lacks the calls its siblings hold.", {}
+        )
+    worst = (
+        runs.sort("start_ns", "ranges", descending=[False, True])
+        .sort("missing", descending=True)
+        .row(0, named=True)
+    )
+    sure = any(h.start_ns < worst["end_ns"] and worst["start_ns"] < h.end_ns for h in jumps)
+    text = (
+        f"{units.count(worst['ranges'])} of {units.count(worst['all'])} ranges '{worst['label']}' hold no CUDA call,"
+        f" their siblings {units.count(worst['typical'])} each: about {units.count(worst['missing'])} calls are missing"
+        f" from {units.duration(worst['start_ns'])} to {units.duration(worst['end_ns'])}."
+    )
+    holes = tuple(
+        Hole(
+            r["start_ns"],
+            r["end_ns"],
+            r["process"],
+            f"about {units.count(r['missing'])} calls",
+            "empty_ranges",
+        )
+        for r in runs.sort("missing", "start_ns", descending=[True, False]).head(20).to_dicts()
+    )
+    # Alone it could be a program that skips work; with a jump of the ids at the same time it is loss.
+    status = Status.INCOMPLETE if sure else Status.SUSPECT
+    keys = ("label", "ranges", "all", "typical", "missing", "start_ns", "end_ns")
+    return Check(
+        "empty_ranges", title, status, text, {k: worst[k] for k in keys} | {"confirmed": sure}, holes
+    )
+
+
+def _calls_inside(ranges: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]:
+    """Calls that start inside each range on its thread; a binary search a thread."""
+    counts = np.zeros(ranges.height, np.int64)
+    threads = ranges["thread"].unique().to_list()
+    by_thread = (
+        calls.filter(pl.col("thread").is_in(threads)).sort("start_ns").partition_by("thread", as_dict=True)
+    )
+    for thread in threads:
+        here = (ranges["thread"] == thread).to_numpy()
+        starts = (
+            by_thread[(thread,)]["start_ns"].to_numpy() if (thread,) in by_thread else np.empty(0, np.int64)
+        )
+        low = np.searchsorted(starts, ranges["start_ns"].to_numpy()[here], side="left")
+        high = np.searchsorted(starts, ranges["end_ns"].to_numpy()[here], side="right")
+        counts[here] = high - low
+    return counts
+
+
+def _suspicious_runs(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Runs of empty ranges: ``label``, ``process``, ``ranges``, ``all``, ``typical``, ``missing``, ``start_ns``, ``end_ns``."""
+    group = ["thread", "path"]
+    held = pl.col("calls") > 0
+    ordered = ranges.sort(*group, "start_ns").with_columns(
+        all=pl.len().over(group),
+        typical=pl.col("calls").filter(held).mode().first().over(group),
+        change=(held != held.shift(1)).fill_null(True).over(group),
+    )
+    alike = ((pl.col("calls") == pl.col("typical")) & held).sum().over(group) / held.sum().over(group)
+    ordered = ordered.with_columns(alike=alike, run=pl.col("change").cum_sum().over(group))
+    return (
+        ordered.filter(~held & (pl.col("alike") >= SIBLINGS_ALIKE))
+        .group_by(*group, "run")
+        .agg(
+            pl.col("label", "process", "all", "typical").first(),
+            pl.len().cast(pl.Int64).alias("ranges"),
+            pl.col("start_ns").min(),
+            pl.col("end_ns").max(),
+        )
+        .filter(pl.col("ranges") >= EMPTY_RUN)
+        .with_columns(missing=pl.col("ranges") * pl.col("typical"))
+        .sort("missing", "start_ns", "label", descending=[True, False, False])
+    )
+
+
+def check_tail(work: Work) -> Check:
+    """Whether the GPU's last operation lies long before the last call that sent work."""
+    title = "End of the recording"
+    calls, ops = _work_calls(work), work.all()
+    calls = calls.filter(~_captured(work, calls))
+    if not calls.height or not ops.height:
+        return Check("tail", title, Status.NOT_APPLICABLE, "No GPU work to compare with its calls.", {})
+    first, last_op, last_call = ops["start_ns"].min(), ops["end_ns"].max(), calls["start_ns"].max()
+    assert isinstance(first, int)
+    assert isinstance(last_op, int)
+    assert isinstance(last_call, int)
+    behind = last_call - last_op
+    evidence: dict[str, object] = {"last_operation_ns": last_op, "last_work_call_ns": last_call}
+    if behind > TAIL_RATIO * max(last_call - first, 1):
+        text = f"The last GPU operation ends {units.duration(behind)} before the last call that sent work."
+        hole = Hole(last_op, last_call, None, "all GPU operations", "tail")
+        return Check("tail", title, Status.INCOMPLETE, text, evidence, (hole,))
+    return Check("tail", title, Status.OK, "GPU operations go on to the last call that sent work.", evidence)

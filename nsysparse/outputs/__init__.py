@@ -1,0 +1,1 @@
+"""Writers of an analysis: one module a format."""

@@ -1,0 +1,96 @@
+"""The analysis as JSON: exact integers, stable order, no time of writing, so that the same input gives the same bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import polars as pl
+
+from nsysparse.accounting.device import DeviceAccount
+from nsysparse.analysis import Analysis
+from nsysparse.findings import Failed, Finding, Outcome, Quiet, Skipped
+
+FORMAT, FORMAT_VERSION = "nsysparse-analysis", 1
+MAX_ROWS = 1_000  # of a table; ``rows_total`` says how many there are
+
+
+def to_json(analysis: Analysis, max_rows: int = MAX_ROWS) -> str:
+    """The whole analysis as a JSON text; see docs/json.md for the fields."""
+    return json.dumps(to_dict(analysis, max_rows), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def to_dict(analysis: Analysis, max_rows: int = MAX_ROWS) -> dict[str, Any]:
+    """The whole analysis as plain data."""
+    integrity = analysis.integrity
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "nsysparse_version": analysis.version,
+        "trace": analysis.trace,
+        "options": _plain(dataclasses.asdict(analysis.options)),
+        "verdict": list(analysis.verdict),
+        "integrity": {
+            "status": integrity.status.value,
+            "summary": integrity.summary,
+            "holes": [dataclasses.asdict(h) for h in integrity.holes],
+            "checks": [
+                _plain(
+                    {"id": c.id, "title": c.title, "status": c.status.value, "summary": c.summary, "evidence": c.evidence}
+                )
+                for c in integrity.checks
+            ],
+        },
+        "coverage": _plain(analysis.coverage.to_dicts()),
+        "recorded": [dataclasses.asdict(r) for r in analysis.recorded],
+        "findings": [_finding(f) for f in analysis.findings],
+        "rules": [_outcome(o) for o in analysis.outcomes],
+        "devices": [_device(d, max_rows) for d in analysis.devices],
+    }
+
+
+def _device(account: DeviceAccount, max_rows: int) -> dict[str, Any]:
+    requests = account.requests
+    return _plain(
+        {
+            "device": account.device,
+            "window": dataclasses.asdict(account.window),
+            "figures": account.figures(),
+            "phases": account.phases,
+            "loading": dataclasses.asdict(account.loading) if account.loading else None,
+            "requests": {"count": requests.count, "basis": requests.basis, "unclaimed_operations": requests.unclaimed}
+            if requests
+            else None,
+            "tables": {name: table_to_dict(frame, max_rows) for name, frame in account.tables.items()},
+            "timeline": account.timeline.to_dict(as_series=False),
+        }
+    )
+
+
+def table_to_dict(frame: pl.DataFrame, max_rows: int = MAX_ROWS) -> dict[str, Any]:
+    """A table as its columns' names, how many rows there are, and the first of them."""
+    shown = frame.head(max_rows)
+    return {"columns": frame.columns, "rows_total": frame.height, "rows": [list(r) for r in shown.iter_rows()]}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return _plain(dataclasses.asdict(finding) | {"severity": finding.severity.name.lower()})
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    kinds = {Finding: "fired", Quiet: "quiet", Skipped: "skipped", Failed: "failed"}
+    why = outcome.reason if isinstance(outcome, Skipped) else outcome.error if isinstance(outcome, Failed) else None
+    return {"rule": outcome.rule, "device": outcome.device, "outcome": kinds[type(outcome)], "why": why}
+
+
+def _plain(value: Any) -> Any:
+    """Numbers that JSON cannot hold become null: unknown, never 0."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,85 @@
+"""What a recording holds, what it does not, and the flag that would record it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nsysparse import schema
+from nsysparse.source import Trace
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One kind of data.
+
+    Attributes:
+        what: Its name, in the words of the user.
+        table: The export's table.
+        rows: Rows, 0 when it was not recorded.
+        flag: How to record it.
+        use: What nsysparse does with it.
+    """
+
+    what: str
+    table: str
+    rows: int
+    flag: str
+    use: str
+
+
+_KINDS = (
+    ("kernels", "CUPTI_ACTIVITY_KIND_KERNEL", "-t cuda", "busy time, kernels by name"),
+    ("memory copies", "CUPTI_ACTIVITY_KIND_MEMCPY", "-t cuda", "copies and who sent them"),
+    ("memory fills", "CUPTI_ACTIVITY_KIND_MEMSET", "-t cuda", "busy time"),
+    (
+        "whole CUDA graphs",
+        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+        "--cuda-graph-trace=graph",
+        "busy time of graphs",
+    ),
+    (
+        "nodes of CUDA graphs",
+        "CUDA_GRAPH_NODE_EVENTS",
+        "--cuda-graph-trace=node",
+        "kernels and copies inside graphs",
+    ),
+    ("CUDA API calls", "CUPTI_ACTIVITY_KIND_RUNTIME", "-t cuda", "who sent the work, host-blocked time"),
+    (
+        "synchronizations",
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        "-t cuda",
+        "nothing that the API calls do not say",
+    ),
+    ("NVTX ranges", "NVTX_EVENTS", "-t nvtx", "requests and the part of the program behind each copy"),
+    ("stacks of CUDA calls", "CUDA_CALLCHAINS", "--cudabacktrace=all", "the code behind each copy"),
+    ("CPU samples", "SAMPLING_CALLCHAINS", "-s process-tree", "what the host did while the GPU was idle"),
+    ("OS runtime calls", "OSRT_API", "-t osrt", "what the host did while the GPU was idle"),
+    ("thread scheduling", "SCHED_EVENTS", "--cpuctxsw=process-tree", "whether the host thread ran at all"),
+    ("profiler overhead", "PROFILER_OVERHEAD", "-t cuda", "idle time that the profiler caused"),
+    (
+        "device memory in use",
+        "CUDA_GPU_MEMORY_USAGE_EVENTS",
+        "--cuda-memory-usage=true",
+        "allocations in the loop",
+    ),
+    (
+        "unified-memory page faults",
+        "CUDA_UM_GPU_PAGE_FAULT_EVENTS",
+        "--cuda-um-gpu-page-faults=true",
+        "migrations",
+    ),
+    ("GPU metrics", "GPU_METRICS", "--gpu-metrics-devices=all", "measured instead of estimated SM fill"),
+    ("profiler diagnostics", "DIAGNOSTIC_EVENT", "nsys 2024.2 or later", "signs of loss"),
+)
+
+
+def list_recorded(trace: Trace) -> list[Recorded]:
+    """Every kind of data that nsysparse knows, recorded or not."""
+    rows = []
+    for what, table, flag, use in _KINDS:
+        count = trace.backend.row_count(table) if table in trace.tables else 0
+        if table == schema.NVTX.sources[0] and count:
+            ranges = trace.frame("nvtx")["type"].is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]).sum()
+            count = int(ranges)
+        rows.append(Recorded(what, table, count, flag, use))
+    return rows

@@ -1,0 +1,137 @@
+"""The verdict: two or three sentences with the numbers that matter, made of measured figures only."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsysparse.accounting.copies import HOST_KINDS
+from nsysparse.accounting.device import DeviceAccount
+from nsysparse.integrity import Status, Verdict
+from nsysparse.joins.work import Work
+from nsysparse.units import count, duration, percent, size
+
+LOADING_WORTH_SAYING = 0.05  # of the wall
+
+
+def state_verdict(accounts: list[DeviceAccount], work: Work, integrity: Verdict) -> list[str]:
+    """What an engineer reads first.
+
+    Args:
+        accounts: The devices that are reported on.
+        work: The whole recording.
+        integrity: Whether it can be trusted.
+    """
+    sentences = []
+    if not accounts:
+        sentences.append(_nothing(work))
+    for account in sorted(accounts, key=lambda a: (-a.busy.everything.length, a.number))[:2]:
+        sentences.append(_where_time_went(account))
+        sentences.extend(s for s in (_copies(account), _idle(account), _loading(account)) if s)
+    if len(accounts) > 2:
+        sentences.append(f"{count(len(accounts) - 2)} more devices are accounted for below.")
+    if integrity.status is not Status.OK:
+        sentences.append(integrity.summary)
+    return sentences
+
+
+def _nothing(work: Work) -> str:
+    if work.calls.height:
+        return (
+            f"No GPU operation was recorded, though {count(work.calls.height)} CUDA API calls were:"
+            " there is nothing to account for on the GPU."
+        )
+    return "No CUDA activity was recorded: there is nothing to account for on the GPU."
+
+
+def _where_time_went(account: DeviceAccount) -> str:
+    f = account.figures()
+    kinds = [
+        f"{name} {percent(f[f'{kind}_ratio'])}"  # type: ignore[arg-type]
+        for kind, name in (
+            ("kernels", "kernels"),
+            ("copies", "copies"),
+            ("graphs", "whole graphs"),
+            ("migrations", "unified-memory migrations"),
+        )
+        if f[f"{kind}_ns"] or kind in {"kernels", "copies"}
+    ]
+    return (
+        f"{account.device['label']} was busy {percent(f['busy_ratio'])} of {duration(account.window.length_ns)}"  # type: ignore[arg-type]
+        f" ({account.window.basis}): {', '.join(kinds)}; idle {percent(f['idle_ratio'])}."  # type: ignore[arg-type]
+    )
+
+
+def biggest_host_copies(account: DeviceAccount) -> dict[str, object] | None:
+    """The sender whose copies between host and device cost the most; loading a model does not count.
+
+    By exposed time; copies on the way to the device only from after the loading phase.
+    """
+    copies = account.copies.filter(pl.col("counted") & pl.col("kind_name").is_in(list(HOST_KINDS)))
+    if account.loading is not None:
+        copies = copies.filter((pl.col("kind") != 1) | (pl.col("end_ns") > account.loading.end_ns))
+    if not copies.height:
+        return None
+    by = ["kind_name", "src", "dst", "path"]
+    groups = copies.group_by(by).agg(
+        pl.col("copy_count").sum().alias("count"),
+        pl.col("bytes").sum(),
+        pl.col("exposed_ns").sum(),
+        pl.col("in_call_ns").sum(),
+        pl.col("waits").any(),
+    )
+    return groups.sort("exposed_ns", "bytes", *by, descending=[True, True, *([False] * len(by))]).row(
+        0, named=True
+    )
+
+
+def _copies(account: DeviceAccount) -> str | None:
+    top = biggest_host_copies(account)
+    if top is None:
+        return None
+    requests = account.requests.count if account.requests else 0
+    each = f", {size(top['bytes'] / requests)} a request" if requests else ""  # type: ignore[operator]
+    path = account_path(account, top["path"])
+    sender = f", sent from {path}" if path else ""
+    share = percent(top["exposed_ns"] / account.window.length_ns)  # type: ignore[operator]
+    held = (
+        f" and {duration(top['in_call_ns'])} of the host inside the copy calls" if top["in_call_ns"] else ""
+    )  # type: ignore[arg-type]
+    return (
+        f"{count(top['count'])} {top['kind_name']} copies ({top['src']} to {top['dst']}) moved {size(top['bytes'])}"  # type: ignore[arg-type]
+        f"{each}{sender}: {share} of the window with no kernel beside them{held}."
+    )
+
+
+def account_path(account: DeviceAccount, path: object) -> str | None:
+    """Text of an NVTX path of this account's tables, None for path 0."""
+    if not path:
+        return None
+    row = account.paths.filter(pl.col("path") == path)
+    return str(row["text"][0]) if row.height else None
+
+
+def _idle(account: DeviceAccount) -> str | None:
+    table = account.tables["idle_by_activity"]
+    if not table.height or account.figures()["idle_ratio"] < 0.1:  # type: ignore[operator]
+        return None
+    parts = [f"{percent(r['idle_ratio'])} {r['activity']}" for r in table.head(3).to_dicts()]
+    waited = account.figures()["idle_while_host_blocked_ratio"]
+    return (
+        f"While the GPU was idle its host thread was in: {', '.join(parts)} (shares of the window);"
+        f" for {percent(waited)} of the window the host was blocked and the GPU idle."  # type: ignore[arg-type]
+    )
+
+
+def _loading(account: DeviceAccount) -> str | None:
+    loading = account.loading
+    if (
+        loading is None
+        or loading.wall_ratio < LOADING_WORTH_SAYING
+        or account.window.start_ns >= loading.end_ns
+    ):
+        return None
+    return (
+        f"The first {percent(loading.wall_ratio)} of the recording loads a model ({size(loading.bytes)} to the device,"
+        f" {percent(loading.kernels_ratio)} of the kernels): loading is not serving; look past it with"
+        f" --window {loading.end_ns / 1e9:.3f}s.."
+    )
