@@ -29,6 +29,8 @@ from export_scenario import (
     KINDS,
     PAGEABLE_IN,
     PAGEABLE_OUT,
+    PINNED_IN,
+    PINNED_OUT,
     US,
     A,
     standard_scenario,
