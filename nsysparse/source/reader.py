@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 from nsysparse.errors import SchemaError
 
 BATCH_ROWS = 65_536
+SEEDS = {"int": "0", "text": "''", "blob": "x''"}  # the typed row that each statement begins with
 PARALLEL_ROWS = 200_000  # below this a second connection costs more than it brings
 
 
@@ -41,12 +42,12 @@ def read_columns(
     Args:
         uri: SQLite URI of the database.
         table: The export's table.
-        columns: Result column name to (export column, ``int`` or ``text``), in result order.
+        columns: Result column name to (export column, ``int``, ``text`` or ``blob``), in result order.
         notes: Takes the number of repaired texts.
         threads: Connections to read with; by default one a core, four at most.
 
     Returns:
-        Arrow table with int64 and string columns, rows in the table's order.
+        Arrow table with int64, string and binary columns, rows in the table's order.
 
     Raises:
         SchemaError: A cell of an integer column is no 64-bit integer; names table, column and row.
@@ -68,8 +69,39 @@ def read_columns(
     return pa.concat_tables(parts)
 
 
-def _row_ranges(uri: str, table: str, threads: int) -> list[tuple[int, int] | None]:
-    """Ranges of rowid to read in parallel; one None for a small table or one without rowids."""
+def read_chunks(
+    uri: str, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes, rows: int
+) -> Iterator[pa.Table]:
+    """The same piece by piece, for tables that do not fit in memory as they are.
+
+    Args:
+        uri: SQLite URI of the database.
+        table: The export's table.
+        columns: As for :func:`read_columns`.
+        notes: Takes the number of repaired texts.
+        rows: Rowids a piece.
+
+    Yields:
+        Pieces in the table's order; one piece where the table has no rowids.
+    """
+    bounds = _row_bounds(uri, table)
+    if bounds is None:
+        yield read_columns(uri, table, columns, notes, threads=1)
+        return
+    for low in range(bounds[0], bounds[1] + 1, rows):
+        try:
+            part = _fetch(uri, table, columns, (low, low + rows - 1))
+            yield _checked(part, table, columns, notes)
+        except (pa.ArrowInvalid, TypeError) as error:
+            raise _bad_cell(uri, table, columns, str(error)) from error
+        except Exception as error:
+            if type(error).__module__.startswith("adbc_driver_manager"):
+                raise _bad_cell(uri, table, columns, str(error)) from error
+            raise
+
+
+def _row_bounds(uri: str, table: str) -> tuple[int, int] | None:
+    """First and last rowid; None for an empty table or one without rowids."""
     with_rowid = f"FROM {quoted(table)}"
     connection = sqlite3.connect(uri, uri=True)
     try:
@@ -78,11 +110,18 @@ def _row_ranges(uri: str, table: str, threads: int) -> list[tuple[int, int] | No
             f"SELECT (SELECT min(rowid) {with_rowid}), (SELECT max(rowid) {with_rowid})"
         ).fetchone()
     except sqlite3.OperationalError:
-        return [None]
+        return None
     finally:
         connection.close()
-    if low is None or high - low < PARALLEL_ROWS or threads < 2:
+    return None if low is None else (low, high)
+
+
+def _row_ranges(uri: str, table: str, threads: int) -> list[tuple[int, int] | None]:
+    """Ranges of rowid to read in parallel; one None for a small table or one without rowids."""
+    bounds = _row_bounds(uri, table)
+    if bounds is None or bounds[1] - bounds[0] < PARALLEL_ROWS or threads < 2:
         return [None]
+    low, high = bounds
     step = (high - low) // threads + 1
     return [(low + i * step, min(high, low + (i + 1) * step - 1)) for i in range(threads)]
 
@@ -92,7 +131,7 @@ def _fetch(
 ) -> pa.Table:
     import adbc_driver_sqlite.dbapi as adbc  # needs its shared library only when something is read
 
-    seed = ", ".join(f"{0 if kind == 'int' else repr('')} AS {quoted(n)}" for n, (_, kind) in columns.items())
+    seed = ", ".join(f"{SEEDS[kind]} AS {quoted(n)}" for n, (_, kind) in columns.items())
     wanted = ", ".join(quoted(source) for source, _ in columns.values())
     where = f" WHERE rowid BETWEEN {rows[0]} AND {rows[1]}" if rows else ""
     with adbc.connect(uri) as connection, connection.cursor() as cursor:
@@ -110,6 +149,8 @@ def _checked(
         column = part.column(name)
         if kind == "int" and column.type != pa.int64():
             raise TypeError(f"column {source} holds {column.type}")
+        if kind == "blob" and column.type != pa.binary():
+            column = column.cast(pa.binary())
         if kind == "text":
             column, repaired = _valid_text(column)
             if repaired:
