@@ -37,6 +37,7 @@ class Analysis:
         coverage: See :func:`nsysparse.coverage.measure_coverage`.
         recorded: What it holds and lacks.
         outcomes: What every rule said.
+        lost: Who is to blame for each device's time without a kernel, see :class:`nsysparse.rules.RuleRun`.
         verdict: Two or three sentences with the numbers that matter.
         version: Version of nsysparse.
     """
@@ -49,6 +50,7 @@ class Analysis:
     coverage: pl.DataFrame
     recorded: tuple[Recorded, ...]
     outcomes: tuple[Outcome, ...]
+    lost: pl.DataFrame
     verdict: tuple[str, ...]
     version: str = __version__
 
@@ -85,7 +87,7 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
         progress(f"accounting for {row['label']}")
         accounts.append(account_for(work.on(_number(row)), row, options, activity, trace))
     progress("running rules")
-    outcomes = run_rules(accounts, work, integrity)
+    ruled = run_rules(accounts, work, integrity, trace, options.settings)
     return Analysis(
         trace_facts(trace),
         options,
@@ -94,7 +96,8 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
         integrity,
         measure_coverage(work),
         tuple(list_recorded(trace)),
-        outcomes,
+        ruled.outcomes,
+        ruled.lost,
         tuple(state_verdict(accounts, work, integrity)),
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -31,6 +32,7 @@ class Options:
         requests: Number of requests in the window.
         whole_names: Keep NVTX names apart that differ only in their digits.
         link_peak: Peak of the host link, bytes/s, where the model does not tell.
+        settings: Thresholds of rules that differ from their defaults, by full name (``rule.threshold``).
     """
 
     window: str | None = None
@@ -39,6 +41,7 @@ class Options:
     requests: int | None = None
     whole_names: bool = False
     link_peak: float | None = None
+    settings: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
