@@ -15,6 +15,7 @@ from nsysparse.accounting.host import Activity, Host, measure_host
 from nsysparse.accounting.loading import Loading, find_loading
 from nsysparse.accounting.nvtx import table_paths, table_start_end
 from nsysparse.accounting.requests import Requests, find_requests
+from nsysparse.accounting.sampling import RATES_HZ, table_sampling
 from nsysparse.accounting.timeline import bin_window
 from nsysparse.accounting.windows import Window, choose_window, phases, repeated_ranges
 from nsysparse.joins.work import Work
@@ -32,6 +33,7 @@ class Options:
         requests: Number of requests in the window.
         whole_names: Keep NVTX names apart that differ only in their digits.
         link_peak: Peak of the host link, bytes/s, where the model does not tell.
+        sampling_hz: Rates of the samplers that the exact shares are set against.
         settings: Thresholds of rules that differ from their defaults, by full name (``rule.threshold``).
     """
 
@@ -41,6 +43,7 @@ class Options:
     requests: int | None = None
     whole_names: bool = False
     link_peak: float | None = None
+    sampling_hz: tuple[int, ...] = RATES_HZ
     settings: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -155,6 +158,7 @@ def account_for(
         ),
         "copy_busy": copying.busy_by_kind(copies),
         "copy_sizes": copying.size_histogram(copies),
+        "sampling": table_sampling(copies, busy, host.threads["thread"], trace, options.sampling_hz),
         "memsets": copying.table_memsets(work, busy),
         "migrations": copying.table_migrations(work, busy),
         "kernels": running.table_kernels(kernels, trace, busy),

@@ -19,6 +19,7 @@ from nsysparse.errors import NsysparseError
 COMMANDS = {
     "analyze": ("analyze", "Analyze a recording; write an HTML report and a JSON file."),
     "info": ("info", "Say what a recording holds, what it lacks, and whether it can be trusted."),
+    "rules": ("rules", "List the rules that find stalls, or print the page of one."),
     "query": ("query", "Run one of the shipped SQL queries, or your own, on any export version."),
 }
 

@@ -113,7 +113,7 @@ def run_rules(
         lost += rows
     for rule in rules:
         if getattr(rule, "SCOPE", "device") == "recording":
-            said = _guarded(rule.ID, None, lambda rule=rule: rule.check(scenes, integrity))  # type: ignore[misc]
+            said = _guarded(rule.ID, None, lambda rule=rule: rule.check(scenes, integrity))
             outcomes += [s.finding if isinstance(s, Found) else s for s in said]
     order = {r.ID: i for i, r in enumerate(sorted(rules, key=lambda r: r.ID))}
     outcomes.sort(key=lambda o: (order[o.rule], -1 if o.device is None else o.device))
@@ -124,11 +124,13 @@ def run_rules(
 def _on_device(rules: list[ModuleType], scene: Scene) -> list[Said]:
     said: list[Said] = []
     for rule in rules:
-        missing = next((text for need in rule.NEEDS for absent, text in [REASONS[need]] if absent(scene)), None)
+        missing = next(
+            (text for need in rule.NEEDS for absent, text in [REASONS[need]] if absent(scene)), None
+        )
         if missing is not None:
             said.append(Skipped(rule.ID, scene.account.number, missing))
             continue
-        new = _guarded(rule.ID, scene.account.number, lambda rule=rule: rule.check(scene))  # type: ignore[misc]
+        new = _guarded(rule.ID, scene.account.number, lambda rule=rule: rule.check(scene))
         for found in new:
             if isinstance(found, Found):
                 scene.claimed = scene.claimed | found.claim
@@ -149,7 +151,12 @@ def _split(said: list[Said], scene: Scene) -> tuple[list[Outcome], list[tuple[in
     rest = {r.ID for r in load_rules() if getattr(r, "REST", False)}
     found = sorted(
         (s for s in said if isinstance(s, Found)),
-        key=lambda f: (f.finding.rule in rest, -f.finding.severity, -(f.finding.bound_ns or 0), f.finding.rule),
+        key=lambda f: (
+            f.finding.rule in rest,
+            -f.finding.severity,
+            -(f.finding.bound_ns or 0),
+            f.finding.rule,
+        ),
     )
     length, number = scene.account.window.length_ns, scene.account.number
     window = scene.account.window

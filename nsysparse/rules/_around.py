@@ -15,6 +15,7 @@ By samples and by comparison only what exceeds the usual silence is taken.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -48,9 +49,13 @@ class Around:
     usual_ns: int | None
     samples: tuple[int, int, int] | None = None
 
-    def evidence(self) -> dict[str, object]:
+    def evidence(self) -> dict[str, Any]:
         """The figures, for a finding."""
-        found: dict[str, object] = {"sign": self.sign, "silent_ns": self.silent_ns, "usual_silence_ns": self.usual_ns}
+        found: dict[str, Any] = {
+            "sign": self.sign,
+            "silent_ns": self.silent_ns,
+            "usual_silence_ns": self.usual_ns,
+        }
         if self.samples:
             found |= dict(zip(("samples", "samples_named", "samples_own"), self.samples, strict=True))
         return found
@@ -80,14 +85,18 @@ def around_copies(scene: Scene, copies: pl.DataFrame, waits: Waits) -> Around | 
 
 def _by_range(scene: Scene, copies: pl.DataFrame, waits: Waits) -> Around | None:
     """Time inside the NVTX ranges of the copies, where nothing is launched under these ranges' path."""
-    launching = pl.concat([f.filter("counted")["path"] for f in (scene.account.kernels,)] + [scene.work.graphs["path"]])
-    chosen = copies.filter((pl.col("path") > 0) & (pl.col("range") >= 0) & ~pl.col("path").is_in(launching.implode()))
+    launching = pl.concat(
+        [f.filter("counted")["path"] for f in (scene.account.kernels,)] + [scene.work.graphs["path"]]
+    )
+    chosen = copies.filter(
+        (pl.col("path") > 0) & (pl.col("range") >= 0) & ~pl.col("path").is_in(launching.implode())
+    )
     if chosen.height < copies.height * OWN_SHARE:
         return None
     ranges = scene.work.ranges.frame[chosen["range"].unique().sort()]
     ranges = ranges.filter("finished")
     found = {
-        int(thread): Intervals.union_of(part["start_ns"], part["end_ns"])  # type: ignore[call-overload]
+        int(thread): Intervals.union_of(part["start_ns"], part["end_ns"])
         for (thread,), part in ranges.group_by("thread", maintain_order=True)
         if thread in waits.spans
     }
@@ -114,12 +123,12 @@ def _silences(scene: Scene, waits: Waits) -> tuple[dict[int, Intervals], int | N
     other = ours.filter(
         ~(pl.col("mine") | pl.col("before_mine")) & pl.col("before_synced") & thread.is_in(list(waits.spans))
     )
-    usual = int(other["pause_ns"].median()) if other.height >= OTHER_SILENCES else None  # type: ignore[arg-type]
+    usual = int(other["pause_ns"].median()) if other.height >= OTHER_SILENCES else None
     window = scene.account.window
     found = {}
     for (name,), part in near.group_by("thread", maintain_order=True):
         union = Intervals.union_of(part["from_ns"], part["start_ns"]).clip(window.start_ns, window.end_ns)
-        found[int(name)] = union - scene.recording.os_waits(int(name))  # type: ignore[call-overload]
+        found[int(name)] = union - scene.recording.os_waits(int(name))
     return found, usual
 
 
@@ -128,7 +137,9 @@ def _less(silences: Intervals, usual: int | None) -> Intervals:
     return Intervals.union_of(silences.start, silences.end - (usual or 0))
 
 
-def _samples(scene: Scene, copies: pl.DataFrame, silences: dict[int, Intervals]) -> tuple[int, int, int] | None:
+def _samples(
+    scene: Scene, copies: pl.DataFrame, silences: dict[int, Intervals]
+) -> tuple[int, int, int] | None:
     """CPU samples in the silences: all, those with a function that call stacks name, those with one of the copies' own."""
     samples, chains = scene.recording.samples, scene.recording.chains
     if not samples.height or not chains.height:

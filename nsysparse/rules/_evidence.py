@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -54,14 +55,14 @@ def window_phrase(scene: Scene) -> str:
     return "of the window"
 
 
-def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None) -> dict[str, object]:
+def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None) -> dict[str, Any]:
     """Figures of a set of copies, and who sends them."""
     window = scene.account.window
     n, size = int(copies["copy_count"].sum()), int(copies["bytes"].sum())
     took = int((copies["end_ns"] - copies["start_ns"]).sum())
     direct = copies.filter("direct")
     in_call = int(direct["in_call_ns"].sum())
-    figures: dict[str, object] = {
+    figures: dict[str, Any] = {
         "copies": n,
         "bytes": size,
         "median_bytes": copies["bytes"].median(),
@@ -90,10 +91,14 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
 def burst_starts(copies: pl.DataFrame) -> pl.Series:
     """When each burst began on the host; copies without a burst count one by one."""
     key = pl.coalesce("burst", -pl.col("start_ns"))
-    return copies.group_by(key.alias("key")).agg(pl.coalesce("call_start_ns", "start_ns").min().alias("at"))["at"].sort()
+    return (
+        copies.group_by(key.alias("key"))
+        .agg(pl.coalesce("call_start_ns", "start_ns").min().alias("at"))["at"]
+        .sort()
+    )
 
 
-def senders(scene: Scene, copies: pl.DataFrame) -> list[dict[str, object]]:
+def senders(scene: Scene, copies: pl.DataFrame) -> list[dict[str, Any]]:
     """NVTX path, thread and API of the copies, largest first."""
     table = (
         copies.group_by("path", "path_by", "thread", "api", "kind_name", "src", "dst")
@@ -125,11 +130,11 @@ def thread_name(scene: Scene, thread: int | None) -> str | None:
     return f"{row['name'][0]} ({row['tid'][0]})" if row.height else None
 
 
-def from_where(figures: dict[str, object]) -> str:
-    """" from a/b (tensor.cpu())": NVTX paths and stacks in a few words, empty when neither was recorded."""
-    rows: list[dict[str, object]] = figures["senders"]  # type: ignore[assignment]
+def from_where(figures: dict[str, Any]) -> str:
+    """ " from a/b (tensor.cpu())": NVTX paths and stacks in a few words, empty when neither was recorded."""
+    rows: list[dict[str, Any]] = figures["senders"]
     paths = list(dict.fromkeys(str(r["nvtx"]) for r in rows if r["nvtx"]))
-    split = _stacks.split_paths(figures["call_paths"])  # type: ignore[arg-type]
+    split = _stacks.split_paths(figures["call_paths"])
     parts = [", ".join(paths[:3])] if paths else []
     if split:
         shown = "; ".join(f"{text} ({count(n)})" if len(split) > 1 else text for text, n in split[:3])
@@ -137,8 +142,8 @@ def from_where(figures: dict[str, object]) -> str:
     return f" from {' '.join(parts)}" if parts else ""
 
 
-def every(figures: dict[str, object]) -> str:
-    """" every 5.4 ms (range 'step')": the cadence in words, empty when there is none."""
+def every(figures: dict[str, Any]) -> str:
+    """ " every 5.4 ms (range 'step')": the cadence in words, empty when there is none."""
     beat = figures["cadence"]
     if not isinstance(beat, dict) or not beat["regular"]:
         return ""
@@ -158,11 +163,15 @@ def worst_copies(copies: pl.DataFrame) -> tuple[tuple[int, int], ...]:
 def worst_spans(start: pl.Series, end: pl.Series) -> tuple[tuple[int, int], ...]:
     """The longest of many intervals."""
     frame = pl.DataFrame({"start": start, "end": end}).drop_nulls()
-    longest = frame.with_columns(took=pl.col("end") - pl.col("start")).sort("took", "start", descending=[True, False])
+    longest = frame.with_columns(took=pl.col("end") - pl.col("start")).sort(
+        "took", "start", descending=[True, False]
+    )
     return tuple((int(s), int(e)) for s, e in longest.select("start", "end").head(WORST).iter_rows())
 
 
-def slice_around(scene: Scene, instances: tuple[tuple[int, int], ...], period_ns: object = None) -> tuple[int, int] | None:
+def slice_around(
+    scene: Scene, instances: tuple[tuple[int, int], ...], period_ns: object = None
+) -> tuple[int, int] | None:
     """A stretch of the timeline that shows the worst instance with what lies around it."""
     if not instances:
         return None
@@ -182,7 +191,7 @@ def make(
     detail: str,
     remedy: str,
     price: Price,
-    figures: dict[str, object],
+    figures: dict[str, Any],
     instances: tuple[tuple[int, int], ...],
     key: str = "",
 ) -> Found:

@@ -11,7 +11,12 @@ PYTORCH, LLAMA_CPP, JAX, CUPY, CUDA = "pytorch", "llama.cpp", "jax", "cupy", "cu
 SIGNS = (
     (LLAMA_CPP, r"libllama|libggml|ggml_backend|^llama_", r"ggml|mul_mat_(f|q|vec)|ssm_scan_f32", r"llama"),
     (PYTORCH, r"libtorch|^at::|^torch::", r"at::native|at_cuda_detail|at::cuda", r"pt_autograd"),
-    (JAX, r"xla_extension|libjax|jaxlib|^xla::", r"(^|_)fusion(_\d+)?$|^loop_|^input_reduce|^wrapped_", r"$^"),
+    (
+        JAX,
+        r"xla_extension|libjax|jaxlib|^xla::",
+        r"(^|_)fusion(_\d+)?$|^loop_|^input_reduce|^wrapped_",
+        r"$^",
+    ),
     (CUPY, r"cupy", r"cupy_", r"$^"),
 )
 
@@ -24,7 +29,11 @@ def framework(scene: Scene) -> str:
     chains = scene.recording.chains
     stacks = pl.concat([chains["function"].unique(), chains["module"].unique()])
     for name, in_stacks, in_kernels, in_threads in SIGNS:
-        hits = (stacks.str.contains(in_stacks), names.str.contains(in_kernels), threads.str.contains(in_threads))
+        hits = (
+            stacks.str.contains(in_stacks),
+            names.str.contains(in_kernels),
+            threads.str.contains(in_threads),
+        )
         if any(h.any() for h in hits):
             return name
     return CUDA

@@ -37,6 +37,9 @@ def launch_gaps(scene: Scene) -> pl.DataFrame:
 def _calls_by_start(scene: Scene) -> pl.DataFrame:
     """By start of an operation (``end_ns`` of the gap before it): when its call returned, and whether that call waited."""
     work = scene.work
-    frames = [f.select("start_ns", "call", "call_end_ns") for f in (work.kernels, work.copies, work.memsets, work.graphs)]
+    frames = [
+        f.select("start_ns", "call", "call_end_ns")
+        for f in (work.kernels, work.copies, work.memsets, work.graphs)
+    ]
     ops = pl.concat(frames).join(work.calls.select("call", "waits"), on="call", how="left")
     return ops.group_by(end_ns="start_ns").agg(pl.col("call_end_ns").max(), pl.col("waits").any())

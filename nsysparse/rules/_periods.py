@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -9,7 +11,9 @@ import polars as pl
 from nsysparse.accounting.windows import Window
 from nsysparse.joins.work import Work
 
-REGULAR = 0.25  # half the distance between the quartiles, over the median, up to which a period is called regular
+REGULAR = (
+    0.25  # half the distance between the quartiles, over the median, up to which a period is called regular
+)
 SAME = 0.1  # relative difference of two periods that are called the same
 MATCH = 0.95  # share of a sequence that must repeat
 LONGEST = 2_048  # longest period looked for in a sequence
@@ -25,7 +29,7 @@ def find_period(values: npt.NDArray[np.int64]) -> int:
     return 0
 
 
-def cadence(starts: pl.Series, work: Work, window: Window) -> dict[str, object] | None:
+def cadence(starts: pl.Series, work: Work, window: Window) -> dict[str, Any] | None:
     """Period of recurring events.
 
     Args:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -53,7 +54,7 @@ class Price:
         """The larger of the shares of wall time and of request latency."""
         return max(self.wall_ratio(scene), self.latency_ratio or 0.0)
 
-    def evidence(self, scene: Scene) -> dict[str, object]:
+    def evidence(self, scene: Scene) -> dict[str, Any]:
         """The figures, for a finding."""
         return {
             "bound_ns": self.bound_ns,
@@ -101,7 +102,7 @@ def waits_in(scene: Scene, calls: pl.DataFrame) -> Waits:
     mine = calls.filter(pl.col("thread").is_in(scene.feeders))
     window = scene.account.window
     spans = {
-        int(thread): Intervals.union_of(part["start_ns"], part["end_ns"]).clip(window.start_ns, window.end_ns)  # type: ignore[call-overload]
+        int(thread): Intervals.union_of(part["start_ns"], part["end_ns"]).clip(window.start_ns, window.end_ns)
         for (thread,), part in mine.group_by("thread", maintain_order=True)
     }
     return Waits(spans, mine)
@@ -153,7 +154,7 @@ def price(
 
 def _union(parts: object) -> Intervals:
     found = Intervals.none()
-    for part in parts:  # type: ignore[attr-defined]  # threads
+    for part in parts:  # threads
         found = found | part
     return found
 

@@ -164,7 +164,11 @@ class Scene:
         begins = pl.any_horizontal(
             [(pl.col(c) != pl.col(c).shift(1)).fill_null(True) for c in ("token", "thread", "stretch")]
         )
-        return sends.with_columns(burst=begins.cum_sum().cast(pl.Int64)).filter(pl.col("token") > 0).select("call", "burst")
+        return (
+            sends.with_columns(burst=begins.cum_sum().cast(pl.Int64))
+            .filter(pl.col("token") > 0)
+            .select("call", "burst")
+        )
 
     def role(self, *names: str) -> pl.DataFrame:
         """The copies of some roles."""
@@ -190,10 +194,23 @@ def recurs(deciles: pl.Expr) -> pl.Expr:
 def _with_roles(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
     kind = pl.col("kind_name")
     host = kind.is_in(list(HOST_KINDS))
-    loading = kind.is_in(TO_DEVICE) & (pl.col("end_ns") <= scene.loading_end_ns) & (scene.account.loading is not None)
-    scalar = kind.is_in(TO_HOST) & pl.col("direct") & (pl.col("bytes") <= scene.settings["scalar_readback.max_bytes"])
+    loading = (
+        kind.is_in(TO_DEVICE)
+        & (pl.col("end_ns") <= scene.loading_end_ns)
+        & (scene.account.loading is not None)
+    )
+    scalar = (
+        kind.is_in(TO_HOST)
+        & pl.col("direct")
+        & (pl.col("bytes") <= scene.settings["scalar_readback.max_bytes"])
+    )
     copies = copies.with_columns(
-        role=pl.when(loading).then(pl.lit("loading")).when(scalar).then(pl.lit("scalar")).when(~host).then(pl.lit("device"))
+        role=pl.when(loading)
+        .then(pl.lit("loading"))
+        .when(scalar)
+        .then(pl.lit("scalar"))
+        .when(~host)
+        .then(pl.lit("device"))
     )
     copies = _mark_saves(copies, scene)
     copies = _mark_reloads(copies)
@@ -218,9 +235,7 @@ def _mark_saves(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
     bursts = open_.group_by(*GROUP, burst=pl.coalesce("burst", -pl.col("start_ns"))).agg(
         pl.col("bytes").sum(), pl.col("decile").first()
     )
-    groups = bursts.group_by(GROUP).agg(
-        saves=(pl.col("bytes").median() >= least) & recurs(pl.col("decile"))
-    )
+    groups = bursts.group_by(GROUP).agg(saves=(pl.col("bytes").median() >= least) & recurs(pl.col("decile")))
     return _mark(copies, groups.filter("saves"), "save")
 
 
@@ -229,7 +244,9 @@ def _mark(copies: pl.DataFrame, groups: pl.DataFrame, role: str) -> pl.DataFrame
     return (
         copies.join(chosen, on=GROUP, how="left", maintain_order="left", nulls_equal=True)
         .with_columns(
-            role=pl.when(pl.col("role").is_null() & pl.col("chosen").fill_null(False)).then(pl.lit(role)).otherwise("role")
+            role=pl.when(pl.col("role").is_null() & pl.col("chosen").fill_null(False))
+            .then(pl.lit(role))
+            .otherwise("role")
         )
         .drop("chosen")
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -47,7 +48,9 @@ def _named(trace: Trace, table: str) -> pl.DataFrame:
     if not frames.height:
         return pl.DataFrame(schema=CHAIN)
     functions = trace.strings(frames["symbol_id"]).with_columns(function=short_function(pl.col("value")))
-    modules = trace.strings(frames["module_id"]).with_columns(module=pl.col("value").str.extract(r"([^/\\]*)$"))
+    modules = trace.strings(frames["module_id"]).with_columns(
+        module=pl.col("value").str.extract(r"([^/\\]*)$")
+    )
     return (
         frames.join(functions.select("id", "function"), left_on="symbol_id", right_on="id", how="left")
         .join(modules.select("id", "module"), left_on="module_id", right_on="id", how="left")
@@ -71,11 +74,15 @@ def _offset(frames: pl.DataFrame, work: Work) -> int:
 
     The API's own name is in its chain; the offset for which that holds most often is the right one.
     """
-    calls = work.calls.filter(pl.col("callchain").is_not_null()).select("callchain", pl.col("name").cast(pl.String))
+    calls = work.calls.filter(pl.col("callchain").is_not_null()).select(
+        "callchain", pl.col("name").cast(pl.String)
+    )
     calls = calls.unique("callchain", keep="first", maintain_order=True).head(2_000)
     known = frames.select("chain", name="function").unique()
     hits = [
-        calls.with_columns(chain=pl.col("callchain") - offset).join(known, on=["chain", "name"], how="semi").height
+        calls.with_columns(chain=pl.col("callchain") - offset)
+        .join(known, on=["chain", "name"], how="semi")
+        .height
         for offset in (0, 1, -1)
     ]
     return (0, 1, -1)[int(np.argmax(hits))]
@@ -86,7 +93,7 @@ def is_plumbing(function: str) -> bool:
     return PLUMBING.match(function) is not None
 
 
-def call_paths(ops: pl.DataFrame, chains: pl.DataFrame, at_most: int = 6) -> list[dict[str, object]]:
+def call_paths(ops: pl.DataFrame, chains: pl.DataFrame, at_most: int = 6) -> list[dict[str, Any]]:
     """The distinct ways in which the program reached some calls, the largest first.
 
     Args:
@@ -124,13 +131,13 @@ def _readable(functions: list[str]) -> list[str]:
     return [*lead, *dict.fromkeys(own)] or functions[:3]
 
 
-def split_paths(paths: list[dict[str, object]]) -> list[tuple[str, int]]:
+def split_paths(paths: list[dict[str, Any]]) -> list[tuple[str, int]]:
     """How the paths part: the first functions in which they differ, with the number of calls under each.
 
     Returns:
         (text, count), largest first: the function that all share below the fork, then the two above it.
     """
-    chains: list[tuple[list[str], int]] = [(list(p["functions"]), int(p["count"])) for p in paths]  # type: ignore[call-overload]
+    chains: list[tuple[list[str], int]] = [(list(p["functions"]), int(p["count"])) for p in paths]
     if not chains:
         return []
     shared = 0

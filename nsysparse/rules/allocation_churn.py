@@ -20,6 +20,7 @@ When it may be wrong: a call that waits may wait for something that another call
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import polars as pl
 
@@ -36,7 +37,9 @@ NEEDS = ("calls", "kernels")
 THRESHOLDS = {
     **shares(0.02, 0.05, 0.20, "Pools that still grow cost a percent in a short recording.", floor=0.005),
     "calls": Threshold(10, "number", "Fewer allocations are set-up."),
-    "deciles": Threshold(5, "number", "Tenths of the device's operations that must hold one: warm-up fills one or two."),
+    "deciles": Threshold(
+        5, "number", "Tenths of the device's operations that must hold one: warm-up fills one or two."
+    ),
 }
 REMEDY = {
     PYTORCH: "Remove torch.cuda.empty_cache() from the loop, leave room for the caching allocator, try"
@@ -72,16 +75,21 @@ def check(scene: Scene) -> Iterable[Found]:
         .sort("in_call_ns", "name", descending=[True, False])
     )
     rows = [
-        {"api": r["name"], "thread": thread_name(scene, r["thread"]), "calls": r["calls"], "in_call_ns": r["in_call_ns"]}
+        {
+            "api": r["name"],
+            "thread": thread_name(scene, r["thread"]),
+            "calls": r["calls"],
+            "in_call_ns": r["in_call_ns"],
+        }
         for r in by.head(8).to_dicts()
     ]
-    figures: dict[str, object] = {
+    figures: dict[str, Any] = {
         "calls": calls.height,
         "calls_per_request": calls.height / scene.requests if scene.requests else None,
         "by_function": rows,
         "cadence": cadence(calls["start_ns"], scene.work, window),
     }
-    names = ", ".join(f"{count(r['calls'])} {r['api']}" for r in rows[:3])  # type: ignore[arg-type]
+    names = ", ".join(f"{count(r['calls'])} {r['api']}" for r in rows[:3])
     yield make(
         scene,
         ID,

@@ -19,11 +19,21 @@ are counted once, on the device whose stream ran it; the other device's memory i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import polars as pl
 
 from nsysparse.findings import Severity
-from nsysparse.rules._evidence import Found, copy_figures, every, from_where, judge, make, window_phrase, worst_copies
+from nsysparse.rules._evidence import (
+    Found,
+    copy_figures,
+    every,
+    from_where,
+    judge,
+    make,
+    window_phrase,
+    worst_copies,
+)
 from nsysparse.rules._frameworks import CUDA, PYTORCH, worded
 from nsysparse.rules._price import Waits, price
 from nsysparse.rules._scene import RECURS_IN, Scene
@@ -70,9 +80,9 @@ def _found(scene: Scene, copies: pl.DataFrame, peer: bool) -> Iterable[Found]:
         scene,
         ID,
         judged,
-        title=f"{what}{pairs}: {count(figures['copies'])}, {size(figures['bytes'])}, {percent(exposed)} of the window",  # type: ignore[arg-type]
-        detail=f"{count(figures['copies'])} copies of {size(figures['median_bytes'])}{every(figures)}{from_where(figures)} at"  # type: ignore[arg-type]
-        f" {bandwidth(figures['bandwidth'])} ran with no kernel beside them for {duration(figures['exposed_ns'])}"  # type: ignore[arg-type]
+        title=f"{what}{pairs}: {count(figures['copies'])}, {size(figures['bytes'])}, {percent(exposed)} of the window",
+        detail=f"{count(figures['copies'])} copies of {size(figures['median_bytes'])}{every(figures)}{from_where(figures)} at"
+        f" {bandwidth(figures['bandwidth'])} ran with no kernel beside them for {duration(figures['exposed_ns'])}"
         f" ({percent(exposed)} of the window) and held submitted kernels up for {duration(cost.held_up_ns)}"
         f" ({percent(cost.wall_ratio(scene))} {window_phrase(scene)}).",
         remedy=worded(scene, REMEDY),
@@ -83,7 +93,7 @@ def _found(scene: Scene, copies: pl.DataFrame, peer: bool) -> Iterable[Found]:
     )
 
 
-def _pairs(copies: pl.DataFrame) -> dict[str, dict[str, object]]:
+def _pairs(copies: pl.DataFrame) -> dict[str, dict[str, Any]]:
     """Copies, bytes and bandwidth by pair of CUDA ordinals."""
     took = (pl.col("end_ns") - pl.col("start_ns")).sum()
     table = (

@@ -23,6 +23,7 @@ callback or a file written. Idle time after it may be the host's own work; the b
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import polars as pl
 
@@ -97,10 +98,12 @@ def _synchronizations(scene: Scene) -> pl.DataFrame:
         & pl.col("thread").is_in(scene.feeders)
     ).join(roles, left_on="last_work", right_on="call", how="left", maintain_order="left")
     syncs = syncs.filter(~pl.col("role").is_in(list(PRICED_ELSEWHERE)).fill_null(False))
-    return syncs.with_columns(needed=pl.col("kind_name").is_in(TO_HOST).fill_null(False)).drop("role", "kind_name")
+    return syncs.with_columns(needed=pl.col("kind_name").is_in(TO_HOST).fill_null(False)).drop(
+        "role", "kind_name"
+    )
 
 
-def _figures(scene: Scene, waits: Waits) -> dict[str, object]:
+def _figures(scene: Scene, waits: Waits) -> dict[str, Any]:
     calls = waits.calls
     window = scene.account.window
     path, _ = scene.work.ranges.path_of(calls["thread"], calls["start_ns"])
@@ -113,7 +116,11 @@ def _figures(scene: Scene, waits: Waits) -> dict[str, object]:
         .sort("waited_ns", "name", descending=[True, False])
     )
     rows = [
-        {"api": r["name"], "nvtx": r["nvtx"] if r["path"] else None, "thread": thread_name(scene, r["thread"])}
+        {
+            "api": r["name"],
+            "nvtx": r["nvtx"] if r["path"] else None,
+            "thread": thread_name(scene, r["thread"]),
+        }
         | {k: r[k] for k in ("calls", "waited_ns")}
         for r in by.head(6).to_dicts()
     ]
@@ -135,11 +142,10 @@ def _figures(scene: Scene, waits: Waits) -> dict[str, object]:
     }
 
 
-def _detail(scene: Scene, figures: dict[str, object], cost: Price) -> str:
-    rows: list[dict[str, object]] = figures["by_caller"]  # type: ignore[assignment]
+def _detail(scene: Scene, figures: dict[str, Any], cost: Price) -> str:
+    rows: list[dict[str, Any]] = figures["by_caller"]
     names = ", ".join(
-        f"{count(r['calls'])} {r['api']}" + (f" in {r['nvtx']}" if r["nvtx"] else "")  # type: ignore[arg-type]
-        for r in rows[:3]
+        f"{count(r['calls'])} {r['api']}" + (f" in {r['nvtx']}" if r["nvtx"] else "") for r in rows[:3]
     )
     return (
         f"{names}: the host waited {duration(cost.waited_ns)}, and in {duration(cost.idle_while_ns)} of it no kernel ran;"

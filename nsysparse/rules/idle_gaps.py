@@ -20,6 +20,7 @@ that holds more than the steady state (no repeated NVTX ranges) includes start-u
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import polars as pl
 
@@ -45,8 +46,12 @@ THRESHOLDS = {
         "The bound is loose: somebody has to do the host's work, and a server may simply have had none.",
         floor=0.10,
     ),
-    "gap_ns": Threshold(100_000, "ns", "Shorter gaps are the pace of launching and the device's own latency."),
-    "recurring": Threshold(5, "number", "Gaps of one order of magnitude from which they are a habit and no accident."),
+    "gap_ns": Threshold(
+        100_000, "ns", "Shorter gaps are the pace of launching and the device's own latency."
+    ),
+    "recurring": Threshold(
+        5, "number", "Gaps of one order of magnitude from which they are a habit and no accident."
+    ),
 }
 ALL = [*ACTIVITIES, NOTHING, UNKNOWN_THREAD]
 SAID = {
@@ -78,7 +83,7 @@ def check(scene: Scene) -> Iterable[Found]:
     often = gaps.filter(habit.over("length"))
     claim = (Intervals.union_of(often["start_ns"], often["end_ns"]) & scene.lost) - scene.claimed
     by_thread = {
-        int(t): Intervals.union_of(g["start_ns"], g["end_ns"]) & claim  # type: ignore[call-overload]
+        int(t): Intervals.union_of(g["start_ns"], g["end_ns"]) & claim
         for (t,), g in often.group_by("thread", maintain_order=True)
         if t is not None
     }
@@ -101,7 +106,7 @@ def check(scene: Scene) -> Iterable[Found]:
     )
 
 
-def _figures(scene: Scene, gaps: pl.DataFrame, often: pl.DataFrame, claim: Intervals) -> dict[str, object]:
+def _figures(scene: Scene, gaps: pl.DataFrame, often: pl.DataFrame, claim: Intervals) -> dict[str, Any]:
     """Gaps by length, by activity, by NVTX; and the names behind them."""
     spent = often.select(pl.col(ALL).sum()).row(0, named=True)
     total = sum(spent.values())
@@ -112,7 +117,10 @@ def _figures(scene: Scene, gaps: pl.DataFrame, often: pl.DataFrame, claim: Inter
         "gaps": often.height,
         "by_length": [
             {"length": CLASS_NAMES[r["length"]], "gaps": r["n"], "idle_ns": r["idle_ns"]}
-            for r in often.group_by("length").agg(pl.len().alias("n"), pl.col("gap_ns").sum().alias("idle_ns")).sort("length").to_dicts()
+            for r in often.group_by("length")
+            .agg(pl.len().alias("n"), pl.col("gap_ns").sum().alias("idle_ns"))
+            .sort("length")
+            .to_dicts()
         ],
         "by_activity_ns": {a: n for a, n in sorted(spent.items(), key=lambda x: -x[1]) if n},
         "most": most,
@@ -127,7 +135,7 @@ def _figures(scene: Scene, gaps: pl.DataFrame, often: pl.DataFrame, claim: Inter
     }
 
 
-def _nvtx(scene: Scene, gaps: pl.DataFrame) -> tuple[list[dict[str, object]], int | None]:
+def _nvtx(scene: Scene, gaps: pl.DataFrame) -> tuple[list[dict[str, Any]], int | None]:
     """Gaps by the NVTX path of their thread in their middle, and how much of them lies outside all ranges."""
     ranges = scene.work.ranges
     known = gaps.filter(pl.col("thread").is_not_null())
@@ -153,7 +161,7 @@ def _nvtx(scene: Scene, gaps: pl.DataFrame) -> tuple[list[dict[str, object]], in
     return rows, outside
 
 
-def _os_functions(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, object]]:
+def _os_functions(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, Any]]:
     """OS runtime functions that the gaps' threads were in, most time first."""
     found = []
     for (thread,), part in gaps.group_by("thread", maintain_order=True):
@@ -168,7 +176,7 @@ def _os_functions(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, object]]:
     return [{"function": r["name"], "ns": r["ns"]} for r in table.head(5).to_dicts()]
 
 
-def _sampled(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, object]]:
+def _sampled(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, Any]]:
     """Functions of the program in CPU samples of the gaps' threads, most samples first."""
     samples = scene.recording.samples
     if not samples.height:
@@ -177,31 +185,37 @@ def _sampled(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, object]]:
     for (thread,), part in gaps.group_by("thread", maintain_order=True):
         union = Intervals.union_of(part["start_ns"], part["end_ns"])
         mine = samples.filter(pl.col("thread") == thread)
-        chosen.append(mine.filter(pl.Series(union.contains(mine["time_ns"].to_numpy()), dtype=pl.Boolean))["sample"])
+        chosen.append(
+            mine.filter(pl.Series(union.contains(mine["time_ns"].to_numpy()), dtype=pl.Boolean))["sample"]
+        )
     stacks = scene.recording.sample_chains(pl.concat(chosen))
-    plain = stacks.filter(~pl.col("function").str.contains(_stacks.PLUMBING.pattern) & (pl.col("function") != ""))
+    plain = stacks.filter(
+        ~pl.col("function").str.contains(_stacks.PLUMBING.pattern) & (pl.col("function") != "")
+    )
     first = plain.sort("chain", "depth").group_by("chain", maintain_order=True).first()
     table = first.group_by("function").len("samples").sort("samples", "function", descending=[True, False])
     return table.head(5).to_dicts()
 
 
-def _detail(figures: dict[str, object], cost: Price) -> str:
-    spent: dict[str, int] = figures["by_activity_ns"]  # type: ignore[assignment]
+def _detail(figures: dict[str, Any], cost: Price) -> str:
+    spent: dict[str, int] = figures["by_activity_ns"]
     shown = [f"{duration(n)} {SAID[a]}" for a, n in list(spent.items())[:2]]
-    text = f"In these gaps, {duration(cost.bound_ns)} in all, the thread that ended them was {'; '.join(shown)}."
+    text = (
+        f"In these gaps, {duration(cost.bound_ns)} in all, the thread that ended them was {'; '.join(shown)}."
+    )
     outside = figures["outside_ranges_ns"]
     if isinstance(outside, int) and outside > 0:
         text += f" {duration(outside)} lie outside every NVTX range."
-    names: list[dict[str, object]] = figures["os_functions"]  # type: ignore[assignment]
+    names: list[dict[str, Any]] = figures["os_functions"]
     if names and figures["most"] == "OS runtime call":
         text += f" It waited in {', '.join(str(n['function']) for n in names[:3])}."
-    sampled: list[dict[str, object]] = figures["sampled_functions"]  # type: ignore[assignment]
+    sampled: list[dict[str, Any]] = figures["sampled_functions"]
     if sampled:
         text += f" CPU samples there: {', '.join(str(s['function']) for s in sampled[:3])}."
     return text
 
 
-def _remedy(figures: dict[str, object]) -> str:
+def _remedy(figures: dict[str, Any]) -> str:
     if figures["most"] == "OS runtime call":
         return (
             "The thread that feeds the GPU waits for another thread or process: give it more workers (DataLoader(num_workers=...,"

@@ -21,6 +21,7 @@ than the one recorded. Gaps that hold a wait of the host are left to the finding
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import polars as pl
 
@@ -68,12 +69,12 @@ def check(scene: Scene) -> Iterable[Found]:
     if figures is None or gaps.height < 10 or len(set(scene.deciles(gaps["end_ns"]))) < RECURS_IN:
         return
     by_thread = {
-        int(t): (Intervals.union_of(g["start_ns"], g["end_ns"]) & claim)  # type: ignore[call-overload]
+        int(t): (Intervals.union_of(g["start_ns"], g["end_ns"]) & claim)
         for (t,), g in gaps.group_by("thread", maintain_order=True)
         if t is not None
     }
     cost = Price(claim.length, claim, by_thread, 0, claim.length, 0, None, 0, latency_ratio(scene, by_thread))
-    slower = figures["launch_interval_ns"] > figures["kernel_median_ns"]  # type: ignore[operator]
+    slower = figures["launch_interval_ns"] > figures["kernel_median_ns"]
     judged = judge(scene, ID, cost.wall_ratio(scene), "high")
     if judged is None or not slower:
         return
@@ -90,7 +91,7 @@ def check(scene: Scene) -> Iterable[Found]:
     )
 
 
-def _figures(scene: Scene, gaps: pl.DataFrame, claim: Intervals) -> dict[str, object] | None:
+def _figures(scene: Scene, gaps: pl.DataFrame, claim: Intervals) -> dict[str, Any] | None:
     """Kernel and launch times, and how many operations found the queue empty."""
     launches = scene.turns.filter(pl.col("does").is_in(["launch", "graph launch"]))
     between = launches.with_columns(
@@ -98,39 +99,45 @@ def _figures(scene: Scene, gaps: pl.DataFrame, claim: Intervals) -> dict[str, ob
     )["interval"]
     short = between.filter(between <= scene.settings[f"{ID}.gap_ns"])
     parts = [f.filter("counted") for f in (scene.account.kernels,)]
-    took = pl.concat([(p["end_ns"] - p["start_ns"]) for p in parts] + [scene.work.graphs["end_ns"] - scene.work.graphs["start_ns"]])
+    took = pl.concat(
+        [(p["end_ns"] - p["start_ns"]) for p in parts]
+        + [scene.work.graphs["end_ns"] - scene.work.graphs["start_ns"]]
+    )
     if not short.len() or not took.len():
         return None
     calls = Intervals.union_of(launches["start_ns"], launches["end_ns"])
     return {
         "kernels": took.len(),
-        "kernel_median_ns": float(took.median()),  # type: ignore[arg-type]
+        "kernel_median_ns": float(took.median()),
         "launches": launches.height,
         "graph_launches": int((launches["does"] == "graph launch").sum()),
-        "launch_interval_ns": float(short.median()),  # type: ignore[arg-type]
-        "launch_call_median_ns": float((launches["end_ns"] - launches["start_ns"]).median()),  # type: ignore[operator, arg-type]
+        "launch_interval_ns": float(short.median()),
+        "launch_call_median_ns": float((launches["end_ns"] - launches["start_ns"]).median()),
         "gaps": gaps.height,
-        "gap_median_ns": float(gaps["gap_ns"].median()) if gaps.height else None,  # type: ignore[arg-type]
+        "gap_median_ns": float(gaps["gap_ns"].median()) if gaps.height else None,
         "empty_queue_ratio": min(gaps.height / took.len(), 1.0),
         "idle_in_launch_calls_ns": (calls & claim).length,
         "threads": [
             {"thread": thread_name(scene, t), "launches": int(n)}
-            for t, n in launches.group_by("thread").len().sort("len", "thread", descending=[True, False]).head(4).iter_rows()
+            for t, n in launches.group_by("thread")
+            .len()
+            .sort("len", "thread", descending=[True, False])
+            .head(4)
+            .iter_rows()
         ],
         "kernels_per_request": took.len() / scene.requests if scene.requests else None,
         "stacks_recorded": scene.recording.chains.height > 0,
     }
 
 
-def _detail(scene: Scene, figures: dict[str, object], cost: Price) -> str:
+def _detail(scene: Scene, figures: dict[str, Any], cost: Price) -> str:
     each = figures["kernels_per_request"]
     per = f" ({count(round(each))} a request)" if isinstance(each, float) else ""
     text = (
-        f"{count(figures['kernels'])} kernels or graphs{per} of {duration(figures['kernel_median_ns'])} in the median, one launched every"  # type: ignore[arg-type]
-        f" {duration(figures['launch_interval_ns'])}: {count(figures['gaps'])} times the device had run dry when the launch came, for"  # type: ignore[arg-type]
-        f" {duration(cost.bound_ns)} in all; in {duration(figures['idle_in_launch_calls_ns'])} of it the host was inside launch calls."  # type: ignore[arg-type]
+        f"{count(figures['kernels'])} kernels or graphs{per} of {duration(figures['kernel_median_ns'])} in the median, one launched every"
+        f" {duration(figures['launch_interval_ns'])}: {count(figures['gaps'])} times the device had run dry when the launch came, for"
+        f" {duration(cost.bound_ns)} in all; in {duration(figures['idle_in_launch_calls_ns'])} of it the host was inside launch calls."
     )
     if figures["stacks_recorded"]:
         text += " Backtraces were recorded, which slows every launch: without them the share is smaller."
     return text
-

@@ -20,12 +20,12 @@ how well it computes. Kernels that run at the same time on other streams fill wh
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import polars as pl
 
-from nsysparse.findings import Finding, Severity
+from nsysparse.findings import Finding, Severity, Skipped
 from nsysparse.intervals import Intervals
-from nsysparse.findings import Skipped
 from nsysparse.rules._evidence import CONFIDENCES, Found
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold
@@ -35,9 +35,13 @@ ID = "low_fill"
 NEEDS = ("visible kernels", "kernels")
 THRESHOLDS = {
     "busy_ratio": Threshold(
-        0.6, "ratio", "Share of the window with a kernel from which the device passes for well used: nvidia-smi shows it."
+        0.6,
+        "ratio",
+        "Share of the window with a kernel from which the device passes for well used: nvidia-smi shows it.",
     ),
-    "low": Threshold(0.25, "ratio", "Fill below which three quarters of the device lie idle while it counts as busy: low."),
+    "low": Threshold(
+        0.25, "ratio", "Fill below which three quarters of the device lie idle while it counts as busy: low."
+    ),
     "medium": Threshold(0.10, "ratio", "Fill below which nine tenths lie idle: medium."),
 }
 
@@ -53,7 +57,7 @@ def check(scene: Scene) -> Iterable[Found | Skipped]:
         return
     severity = Severity.MEDIUM if fill < scene.settings[f"{ID}.medium"] else Severity.LOW
     worst = _worst(scene)
-    names = ", ".join(f"{r['short_name']} ({percent(r['sm_fill'])})" for r in worst[:3])  # type: ignore[arg-type]
+    names = ", ".join(f"{r['short_name']} ({percent(r['sm_fill'])})" for r in worst[:3])
     finding = Finding(
         ID,
         severity,
@@ -79,10 +83,12 @@ def _streams(scene: Scene) -> int:
     return scene.account.kernels["stream"].n_unique()
 
 
-def _worst(scene: Scene) -> list[dict[str, object]]:
+def _worst(scene: Scene) -> list[dict[str, Any]]:
     """Kernels with the most time in which they leave the device unfilled."""
     table = scene.account.tables["kernels"].filter(pl.col("sm_fill").is_not_null())
-    table = table.with_columns(unfilled_ns=((1 - pl.col("sm_fill")) * pl.col("time_ns")).round().cast(pl.Int64))
+    table = table.with_columns(
+        unfilled_ns=((1 - pl.col("sm_fill")) * pl.col("time_ns")).round().cast(pl.Int64)
+    )
     return (
         table.sort("unfilled_ns", "name", descending=[True, False])
         .head(5)

@@ -23,6 +23,7 @@ of the thread that loses most, not the sum.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import polars as pl
 
@@ -90,7 +91,7 @@ def check(scene: Scene) -> Iterable[Found]:
     )
 
 
-def _directions(copies: pl.DataFrame) -> dict[str, object]:
+def _directions(copies: pl.DataFrame) -> dict[str, Any]:
     """Number, bytes and time in calls of each direction and memory."""
     table = (
         copies.group_by("kind_name", "src", "dst")
@@ -107,7 +108,9 @@ def _kinds(copies: pl.DataFrame) -> str:
         if mine.height:
             pageable = ((pl.col("src") == "Pageable") | (pl.col("dst") == "Pageable")).alias("p")
             word = "pageable" if mine.select(pageable.all()).item() else "blocking"
-            parts.append(f"{count(mine['copy_count'].sum())} {word} copies {direction} ({size(mine['bytes'].sum())})")
+            parts.append(
+                f"{count(mine['copy_count'].sum())} {word} copies {direction} ({size(mine['bytes'].sum())})"
+            )
     return " and ".join(parts)
 
 
@@ -115,7 +118,7 @@ def _of_latency(ratio: float | None) -> str:
     return f", {percent(ratio)} of request latency" if ratio is not None else ""
 
 
-def _in_ranges(scene: Scene, copies: pl.DataFrame, waits: Waits) -> dict[str, object]:
+def _in_ranges(scene: Scene, copies: pl.DataFrame, waits: Waits) -> dict[str, Any]:
     """Share of request latency that lies in NVTX ranges that hold these copies and launch nothing."""
     around = around_copies(scene, copies, waits)
     if around is None or around.sign != "nvtx":
@@ -123,18 +126,18 @@ def _in_ranges(scene: Scene, copies: pl.DataFrame, waits: Waits) -> dict[str, ob
     return {"ranges_latency_ratio": latency_ratio(scene, around.by_thread)}
 
 
-def _detail(scene: Scene, figures: dict[str, object], bound: int, waited: int) -> str:
+def _detail(scene: Scene, figures: dict[str, Any], bound: int, waited: int) -> str:
     text = (
-        f"{count(figures['copies'])} copies of {size(figures['median_bytes'])}{every(figures)}{from_where(figures)} held the"  # type: ignore[arg-type]
+        f"{count(figures['copies'])} copies of {size(figures['median_bytes'])}{every(figures)}{from_where(figures)} held the"
         f" host for {duration(waited)}, {duration(bound)} of it without a kernel; on the GPU they take"
-        f" {duration(figures['gpu_time_ns'])}."  # type: ignore[arg-type]
+        f" {duration(figures['gpu_time_ns'])}."
     )
     inside = figures["ranges_latency_ratio"]
     if isinstance(inside, float):
-        text += f" The NVTX ranges that hold nothing but these copies are {percent(inside)} of request latency."
+        text += (
+            f" The NVTX ranges that hold nothing but these copies are {percent(inside)} of request latency."
+        )
     idle = scene.account.busy.idle.length / scene.account.window.length_ns
     if idle > 0.5:
-        text += (
-            f" The GPU is idle for {percent(idle)} of the window: the host is the limit, and this is a part of what it does."
-        )
+        text += f" The GPU is idle for {percent(idle)} of the window: the host is the limit, and this is a part of what it does."
     return text

@@ -37,7 +37,9 @@ NEEDS = ()
 SCOPE = "recording"
 THRESHOLDS = {
     "loading_ratio": Threshold(
-        0.3, "ratio", "Share of a device's window that loads a model, from which its shares say little of serving."
+        0.3,
+        "ratio",
+        "Share of a device's window that loads a model, from which its shares say little of serving.",
     ),
     "short_window_ns": Threshold(
         100_000_000,
@@ -49,7 +51,13 @@ THRESHOLDS = {
 
 def check(scenes: Sequence[Scene], integrity: Verdict) -> Iterable[Found]:
     """Everything about the recording that limits what the other rules can say."""
-    found = [_incomplete(integrity), *_graphs(scenes), _backtraces(scenes), *_loading(scenes), *_short(scenes)]
+    found = [
+        _incomplete(integrity),
+        *_graphs(scenes),
+        _backtraces(scenes),
+        *_loading(scenes),
+        *_short(scenes),
+    ]
     for finding in found:
         if finding is not None:
             yield Found(finding, Intervals.none())
@@ -107,7 +115,7 @@ def _backtraces(scenes: Sequence[Scene]) -> Finding | None:
         "high",
         None,
         f"Backtraces of {count(traced)} CUDA calls were recorded: the host ran slower than it does",
-        f"A launch call took {duration(took.median())} in the median; each backtrace adds to the time of its call and to the gap"  # type: ignore[arg-type]
+        f"A launch call took {duration(took.median())} in the median; each backtrace adds to the time of its call and to the gap"
         " before the next. Who sends the work is right; how long the host takes is an upper bound.",
         "For times, record again without --cudabacktrace; keep this recording for the call paths.",
         None,

@@ -22,6 +22,7 @@ When it may be wrong: the copy may be of a few bytes that are no scalar (a short
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -53,7 +54,9 @@ THRESHOLDS = {
         "A loop that reads a number each step pays some tenths of a percent even where nothing is wrong.",
     ),
     "max_bytes": Threshold(
-        64, "bytes", "A double or int64 is 8 bytes; 64 takes in a small batch of tokens or flags and no tensor of results."
+        64,
+        "bytes",
+        "A double or int64 is 8 bytes; 64 takes in a small batch of tokens or flags and no tensor of results.",
     ),
 }
 REMEDY = {
@@ -92,7 +95,7 @@ def check(scene: Scene) -> Iterable[Found]:
     )
 
 
-def _more(scene: Scene, scalars: pl.DataFrame, waits: Waits, cost: Price) -> dict[str, object]:
+def _more(scene: Scene, scalars: pl.DataFrame, waits: Waits, cost: Price) -> dict[str, Any]:
     """What each thread reads and pays, and how long the device had been idle when a read-back began."""
     idle = scene.account.busy.idle
     begin = scalars["call_start_ns"].to_numpy()
@@ -117,20 +120,20 @@ def _more(scene: Scene, scalars: pl.DataFrame, waits: Waits, cost: Price) -> dic
     }
 
 
-def _title(scene: Scene, figures: dict[str, object], cost: Price) -> str:
-    n = len(figures["by_thread"])  # type: ignore[arg-type]
+def _title(scene: Scene, figures: dict[str, Any], cost: Price) -> str:
+    n = len(figures["by_thread"])
     threads = f" on {count(n)} threads" if n > 1 else ""
     return (
-        f"{count(figures['readbacks'])} scalar read-backs{threads} cost at most {percent(cost.wall_ratio(scene))}"  # type: ignore[arg-type]
+        f"{count(figures['readbacks'])} scalar read-backs{threads} cost at most {percent(cost.wall_ratio(scene))}"
         f" {window_phrase(scene)}"
     )
 
 
-def _detail(figures: dict[str, object], cost: Price) -> str:
+def _detail(figures: dict[str, Any], cost: Price) -> str:
     beyond = figures["waited_for_kernels_ns"]
     text = (
-        f"Copies of {count(figures['median_bytes'])} bytes{every(figures)}{from_where(figures)} with their synchronizations"  # type: ignore[arg-type]
-        f" held the host for {duration(cost.waited_ns)}; {duration(beyond)} of that it waited for kernels that had to run"  # type: ignore[arg-type]
+        f"Copies of {count(figures['median_bytes'])} bytes{every(figures)}{from_where(figures)} with their synchronizations"
+        f" held the host for {duration(cost.waited_ns)}; {duration(beyond)} of that it waited for kernels that had to run"
         f" anyway. Their price is {duration(cost.bound_ns)}."
     )
     dry, before = figures["dry_before_ratio"], figures["dry_before_median_ns"]

@@ -29,7 +29,16 @@ import numpy as np
 import polars as pl
 
 from nsysparse.accounting.busy import exposed_parts
-from nsysparse.rules._evidence import Found, copy_figures, every, from_where, judge, make, window_phrase, worst_copies
+from nsysparse.rules._evidence import (
+    Found,
+    copy_figures,
+    every,
+    from_where,
+    judge,
+    make,
+    window_phrase,
+    worst_copies,
+)
 from nsysparse.rules._frameworks import CUDA, PYTORCH, worded
 from nsysparse.rules._price import Waits, price
 from nsysparse.rules._scene import TO_HOST, Scene
@@ -70,9 +79,9 @@ def check(scene: Scene) -> Iterable[Found]:
         scene,
         ID,
         judged,
-        title=f"{count(figures['copies'])} copies in sequence with kernels that could overlap: at most"  # type: ignore[arg-type]
+        title=f"{count(figures['copies'])} copies in sequence with kernels that could overlap: at most"
         f" {percent(cost.wall_ratio(scene))} {window_phrase(scene)}",
-        detail=f"{size(figures['bytes'])}{every(figures)}{from_where(figures)} held submitted kernels up for"  # type: ignore[arg-type]
+        detail=f"{size(figures['bytes'])}{every(figures)}{from_where(figures)} held submitted kernels up for"
         f" {duration(cost.held_up_ns)}; kernels run for {duration(scene.account.busy.compute.length)}. {_said(habit)}",
         remedy=worded(scene, REMEDY),
         price=cost,
@@ -90,7 +99,9 @@ def _order(scene: Scene, copies: pl.DataFrame) -> dict[str, float]:
     exposed = exposed_parts(copies, scene.account.busy)
     total = max(int(exposed.sum()), 1)
     same = (
-        (copies["stream"] == following).fill_null(False).to_numpy() if following is not None else np.zeros(copies.height, bool)
+        (copies["stream"] == following).fill_null(False).to_numpy()
+        if following is not None
+        else np.zeros(copies.height, bool)
     )
     out = copies["kind_name"].is_in(TO_HOST).to_numpy()
     return {

@@ -46,7 +46,9 @@ class Threshold:
 def shares(low: float, medium: float, high: float, why: str, floor: float = 0.001) -> dict[str, Threshold]:
     """The four thresholds that turn a share of wall time or of request latency into a severity."""
     return {
-        "floor": Threshold(floor, "ratio", "Below this share the rule has nothing to say: it is not worth reading."),
+        "floor": Threshold(
+            floor, "ratio", "Below this share the rule has nothing to say: it is not worth reading."
+        ),
         "low": Threshold(low, "ratio", f"{why} From this share on: low."),
         "medium": Threshold(medium, "ratio", "From this share on: medium."),
         "high": Threshold(high, "ratio", "From this share on: high."),
@@ -92,7 +94,9 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, float]:
         except ValueError:
             separator = ""
         if not separator or "." not in name:
-            raise UsageError(f"--set {pair}: not of the form rule.threshold=value", "as in --set launch_bound.low=0.3")
+            raise UsageError(
+                f"--set {pair}: not of the form rule.threshold=value", "as in --set launch_bound.low=0.3"
+            )
     return found
 
 
@@ -132,7 +136,9 @@ def _table(path: Path) -> dict[str, Any] | None:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path.name}", "check its permissions and that it is UTF-8") from error
     except ValueError as error:
-        raise UsageError(f"{path.name} is no TOML: {' '.join(str(error).split())[:120]}", "correct it") from error
+        raise UsageError(
+            f"{path.name} is no TOML: {' '.join(str(error).split())[:120]}", "correct it"
+        ) from error
     tool = document.get("tool")
     table = tool.get("nsysparse") if isinstance(tool, dict) else None
     return table if isinstance(table, dict) else None

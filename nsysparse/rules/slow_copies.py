@@ -23,12 +23,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import polars as pl
 
 from nsysparse.accounting.copies import HOST_KINDS
 from nsysparse.findings import Severity
-from nsysparse.rules._evidence import Found, copy_figures, from_where, judge, make, pinned_reference, window_phrase, worst_copies
+from nsysparse.rules._evidence import (
+    Found,
+    copy_figures,
+    from_where,
+    judge,
+    make,
+    pinned_reference,
+    window_phrase,
+    worst_copies,
+)
 from nsysparse.rules._price import Price, price, waits_for
 from nsysparse.rules._scene import RECURS_IN, TO_DEVICE, Scene
 from nsysparse.rules.settings import Threshold, shares
@@ -38,7 +48,9 @@ ID = "slow_copies"
 NEEDS = ("calls", "visible copies")
 THRESHOLDS = {
     **shares(0.02, 0.05, 0.20, "Below 2% of the wall a faster link changes nothing.", floor=0.01),
-    "large_bytes": Threshold(1_000_000, "bytes", "The size from which bandwidth rather than latency decides."),
+    "large_bytes": Threshold(
+        1_000_000, "bytes", "The size from which bandwidth rather than latency decides."
+    ),
     "reach_ratio": Threshold(
         0.5, "ratio", "Half the reach: pinned copies of a megabyte and more do better on a sound link."
     ),
@@ -80,7 +92,9 @@ def _found(
 ) -> Iterable[Found]:
     whole = price(scene, waits_for(scene, copies), copies)
     excess = 1 - speed / reach
-    cost = replace(whole, bound_ns=round(whole.bound_ns * excess), latency_ratio=_times(whole.latency_ratio, excess))
+    cost = replace(
+        whole, bound_ns=round(whole.bound_ns * excess), latency_ratio=_times(whole.latency_ratio, excess)
+    )
     judged = judge(scene, ID, cost.share(scene), "medium")
     if judged is None:
         return
@@ -114,11 +128,13 @@ def _times(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
 
-def _by_size(copies: pl.DataFrame) -> list[dict[str, object]]:
+def _by_size(copies: pl.DataFrame) -> list[dict[str, Any]]:
     """Bandwidth by size in powers of two."""
     took = pl.col("end_ns") - pl.col("start_ns")
     table = (
-        copies.group_by(from_bytes=pl.lit(2, pl.Int64).pow(pl.col("bytes").cast(pl.Float64).log(2).floor().cast(pl.Int64)))
+        copies.group_by(
+            from_bytes=pl.lit(2, pl.Int64).pow(pl.col("bytes").cast(pl.Float64).log(2).floor().cast(pl.Int64))
+        )
         .agg(
             pl.col("copy_count").sum().alias("copies"),
             pl.col("bytes").sum(),
@@ -130,11 +146,11 @@ def _by_size(copies: pl.DataFrame) -> list[dict[str, object]]:
 
 
 def _detail(
-    scene: Scene, figures: dict[str, object], cost: Price, pageable: bool, reach: float, basis: str
+    scene: Scene, figures: dict[str, Any], cost: Price, pageable: bool, reach: float, basis: str
 ) -> str:
     text = (
-        f"{count(figures['copies'])} copies, {size(figures['bytes'])}{from_where(figures)}: {bandwidth(figures['bandwidth'])} on the"  # type: ignore[arg-type]
-        f" GPU, {bandwidth(figures['call_bandwidth'])} to their callers; {bandwidth(reach)} could be reached ({basis})."  # type: ignore[arg-type]
+        f"{count(figures['copies'])} copies, {size(figures['bytes'])}{from_where(figures)}: {bandwidth(figures['bandwidth'])} on the"
+        f" GPU, {bandwidth(figures['call_bandwidth'])} to their callers; {bandwidth(reach)} could be reached ({basis})."
     )
     if pageable:
         return f"{text} Pageable memory is the cause; the finding on these copies says what it costs."

@@ -23,7 +23,16 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from nsysparse.rules._evidence import Found, copy_figures, every, from_where, judge, make, window_phrase, worst_copies
+from nsysparse.rules._evidence import (
+    Found,
+    copy_figures,
+    every,
+    from_where,
+    judge,
+    make,
+    window_phrase,
+    worst_copies,
+)
 from nsysparse.rules._frameworks import CUDA, PYTORCH, worded
 from nsysparse.rules._price import price, waits_in
 from nsysparse.rules._scene import RECURS_IN, Scene
@@ -39,7 +48,9 @@ THRESHOLDS = {
         "bytes",
         "Up to this size a copy's time is latency: at 25 to 50 GB/s 64 kB take 1 to 3 us, as long as an empty copy.",
     ),
-    "run": Threshold(4, "number", "Copies in a row from which packing them is worth a change of the program."),
+    "run": Threshold(
+        4, "number", "Copies in a row from which packing them is worth a change of the program."
+    ),
 }
 ROLES = ("input", "output", "async", "once", "weights", "reload")
 REMEDY = {
@@ -52,7 +63,9 @@ REMEDY = {
 
 def check(scene: Scene) -> Iterable[Found]:
     """Price runs of small copies beyond the first of each."""
-    small = scene.role(*ROLES).filter(pl.col("direct") & (pl.col("bytes") <= scene.settings[f"{ID}.max_bytes"]))
+    small = scene.role(*ROLES).filter(
+        pl.col("direct") & (pl.col("bytes") <= scene.settings[f"{ID}.max_bytes"])
+    )
     runs = small.filter(pl.len().over("burst") >= scene.settings[f"{ID}.run"]).sort("call_start_ns")
     if not runs.height or runs["decile"].n_unique() < RECURS_IN:
         return
@@ -74,10 +87,10 @@ def check(scene: Scene) -> Iterable[Found]:
         scene,
         ID,
         judged,
-        title=f"{count(figures['copies'])} copies of {size(figures['median_bytes'])} in runs of {count(figures['copies_per_run'])}: at most"  # type: ignore[arg-type]
+        title=f"{count(figures['copies'])} copies of {size(figures['median_bytes'])} in runs of {count(figures['copies_per_run'])}: at most"
         f" {percent(cost.wall_ratio(scene))} {window_phrase(scene)} by packing them",
-        detail=f"{count(figures['runs'])} runs{every(figures)}{from_where(figures)}. A copy takes {duration(figures['median_gpu_ns'])}"  # type: ignore[arg-type]
-        f" on the GPU, where the fastest take {duration(figures['latency_floor_ns'])}, and {duration(figures['median_call_ns'])} in its"  # type: ignore[arg-type]
+        detail=f"{count(figures['runs'])} runs{every(figures)}{from_where(figures)}. A copy takes {duration(figures['median_gpu_ns'])}"
+        f" on the GPU, where the fastest take {duration(figures['latency_floor_ns'])}, and {duration(figures['median_call_ns'])} in its"
         f" call, whatever its size; all but the first of each run hold the host for {duration(cost.waited_ns)}.",
         remedy=worded(scene, REMEDY),
         price=cost,

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import polars as pl
 
@@ -91,7 +92,13 @@ def check(scene: Scene) -> Iterable[Found]:
     cost, waits, around = _price(scene, copies)
     figures = copy_figures(scene, copies, waits)
     named = NAMED_STATE.search(from_where(figures)) is not None
-    confidence = "high" if named and not _mostly_around(cost) else "medium" if named or cost.share(scene) > 0.1 else "low"
+    confidence = (
+        "high"
+        if named and not _mostly_around(cost)
+        else "medium"
+        if named or cost.share(scene) > 0.1
+        else "low"
+    )
     judged = judge(scene, ID, cost.share(scene), confidence)
     if judged is None:
         return
@@ -121,12 +128,14 @@ def _mostly_around(cost: Price) -> bool:
 
 def _more(
     scene: Scene, copies: pl.DataFrame, cost: Price, around: Around | None, named: bool
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Figures of this rule alone: direction, memory, serving thread, what pinning wins."""
-    pageable = copies.filter(((pl.col("src") == "Pageable") | (pl.col("dst") == "Pageable")) & pl.col("direct"))
+    pageable = copies.filter(
+        ((pl.col("src") == "Pageable") | (pl.col("dst") == "Pageable")) & pl.col("direct")
+    )
     bursts = copies.group_by(pl.coalesce("burst", -pl.col("start_ns")).alias("b")).agg(pl.col("bytes").sum())
     threads = copies.filter("direct")["thread"].drop_nulls().unique().to_list()
-    figures: dict[str, object] = {
+    figures: dict[str, Any] = {
         "direction": _direction(copies),
         "bursts": bursts.height,
         "burst_median_bytes": bursts["bytes"].median(),
@@ -145,7 +154,9 @@ def _more(
             "pinned_copy_ns": round(pageable["bytes"].sum() / pageable["copy_count"].sum() / reference * 1e9),
             "call_mean_ns": round(pageable["in_call_ns"].sum() / pageable.height),
             "pinning_wins_ns": max(
-                0, min(cost.idle_while_ns, int(pageable["in_call_ns"].sum())) - round(pageable["bytes"].sum() / reference * 1e9)
+                0,
+                min(cost.idle_while_ns, int(pageable["in_call_ns"].sum()))
+                - round(pageable["bytes"].sum() / reference * 1e9),
             ),
         }
     return figures
@@ -156,26 +167,32 @@ def _direction(copies: pl.DataFrame) -> str:
     return "both" if len(roles) == 2 else "eviction" if roles == {"save"} else "reload"
 
 
-def _title(copies: pl.DataFrame, figures: dict[str, object]) -> str:
+def _title(copies: pl.DataFrame, figures: dict[str, Any]) -> str:
     each = figures["bytes_per_request"]
     what = "state" if figures["named_as_state"] else "state or large results"
     verb = {"eviction": "off the device", "reload": "onto the device", "both": "off and back onto the device"}
-    rate = f"{size(each)} of {what} a request" if each else f"{size(figures['bytes_per_second'])}/s of {what}"  # type: ignore[arg-type]
-    return (
-        f"{rate} moved {verb[str(figures['direction'])]}: {count(figures['copies'])} copies, {size(figures['bytes'])}"  # type: ignore[arg-type]
-    )
+    rate = f"{size(each)} of {what} a request" if each else f"{size(figures['bytes_per_second'])}/s of {what}"
+    return f"{rate} moved {verb[str(figures['direction'])]}: {count(figures['copies'])} copies, {size(figures['bytes'])}"
 
 
 def _detail(
-    scene: Scene, copies: pl.DataFrame, figures: dict[str, object], cost: Price, around: Around | None
+    scene: Scene, copies: pl.DataFrame, figures: dict[str, Any], cost: Price, around: Around | None
 ) -> str:
-    memory = ", ".join(sorted({f"{s} to {d}".lower() for s, d in copies.select("src", "dst").unique().iter_rows()}))
-    who = "the only thread that serves" if figures["only_serving_thread"] else (
-        "a thread that also launches kernels" if figures["serving_thread_waits"] else "threads that launch no kernels"
+    memory = ", ".join(
+        sorted({f"{s} to {d}".lower() for s, d in copies.select("src", "dst").unique().iter_rows()})
+    )
+    who = (
+        "the only thread that serves"
+        if figures["only_serving_thread"]
+        else (
+            "a thread that also launches kernels"
+            if figures["serving_thread_waits"]
+            else "threads that launch no kernels"
+        )
     )
     parts = [
-        f"{count(figures['bursts'])} blocks of {size(figures['burst_median_bytes'])} ({memory}){every(figures)}{from_where(figures)}:"  # type: ignore[arg-type]
-        f" {who} was inside these copy calls for {duration(figures['in_call_ns'])} ({bandwidth(figures['call_bandwidth'])})"  # type: ignore[arg-type]
+        f"{count(figures['bursts'])} blocks of {size(figures['burst_median_bytes'])} ({memory}){every(figures)}{from_where(figures)}:"
+        f" {who} was inside these copy calls for {duration(figures['in_call_ns'])} ({bandwidth(figures['call_bandwidth'])})"
     ]
     if around is not None and cost.around_ns:
         how = {
@@ -185,7 +202,7 @@ def _detail(
         }
         parts[0] += f" and for another {duration(cost.around_ns)} around them ({how[around.sign]})"
     parts[0] += "."
-    alone = float(figures["exposed_window_ratio"])  # type: ignore[arg-type]
+    alone = float(figures["exposed_window_ratio"])
     parts.append(
         f"Without a kernel running: {duration(cost.bound_ns)}, {percent(cost.wall_ratio(scene))} {window_phrase(scene)}"
         f"{_latency(cost)}. "
@@ -197,8 +214,8 @@ def _detail(
     )
     if figures.get("pinning_wins_ns"):
         parts.append(
-            f"Pinned memory would bring a copy from {duration(figures['call_mean_ns'])} to about"  # type: ignore[arg-type]
-            f" {duration(figures['pinned_copy_ns'])} ({figures['pinned_basis']})."  # type: ignore[arg-type]
+            f"Pinned memory would bring a copy from {duration(figures['call_mean_ns'])} to about"
+            f" {duration(figures['pinned_copy_ns'])} ({figures['pinned_basis']})."
         )
     return " ".join(parts)
 

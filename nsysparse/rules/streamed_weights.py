@@ -45,11 +45,21 @@ from nsysparse.units import bandwidth, count, duration, percent, size
 ID = "streamed_weights"
 NEEDS = ("calls", "visible copies", "kernels")
 THRESHOLDS = {
-    **shares(0.02, 0.08, 0.25, "Streaming is at times the only way; below 2% nothing is gained by changing it.", floor=0.01),
+    **shares(
+        0.02,
+        0.08,
+        0.25,
+        "Streaming is at times the only way; below 2% nothing is gained by changing it.",
+        floor=0.01,
+    ),
     "copy_bytes": Threshold(65_536, "bytes", "Smaller copies are inputs, masks and positions."),
-    "copies_per_step": Threshold(4, "number", "A step's inputs are one to three tensors; a model's layers are more."),
+    "copies_per_step": Threshold(
+        4, "number", "A step's inputs are one to three tensors; a model's layers are more."
+    ),
     "step_bytes": Threshold(32_000_000, "bytes", "More than the inputs of a step of most models."),
-    "table_bytes": Threshold(64_000_000, "bytes", "A single copy a step of this size is a table rather than a batch."),
+    "table_bytes": Threshold(
+        64_000_000, "bytes", "A single copy a step of this size is a table rather than a batch."
+    ),
 }
 NAMED_WEIGHTS = re.compile(r"(?i)weight|param|layer|table|embed|offload|stream")
 REMEDY = {
@@ -82,15 +92,15 @@ def check(scene: Scene) -> Iterable[Found]:
         "named_as_weights": named,
     }
     each = figures["bytes_per_request"]
-    per = f"{size(each)} a request" if each else f"{size(figures['bytes_per_second'])}/s"  # type: ignore[arg-type]
+    per = f"{size(each)} a request" if each else f"{size(figures['bytes_per_second'])}/s"
     yield make(
         scene,
         ID,
         judged,
         title=f"The same data streamed to the device again and again: {per}, {percent(cost.share(scene))}"
         f" {window_phrase(scene)} or latency",
-        detail=f"{count(figures['copies'])} copies, {size(figures['bytes'])} in sizes that repeat{every(figures)}{from_where(figures)},"  # type: ignore[arg-type]
-        f" at {bandwidth(figures['bandwidth'])} on the GPU and {bandwidth(figures['call_bandwidth'])} to their callers: the host was"  # type: ignore[arg-type]
+        detail=f"{count(figures['copies'])} copies, {size(figures['bytes'])} in sizes that repeat{every(figures)}{from_where(figures)},"
+        f" at {bandwidth(figures['bandwidth'])} on the GPU and {bandwidth(figures['call_bandwidth'])} to their callers: the host was"
         f" held for {duration(cost.waited_ns)}, submitted kernels for {duration(cost.held_up_ns)}; at most {duration(cost.bound_ns)} can be won.",
         remedy=worded(scene, REMEDY),
         price=cost,

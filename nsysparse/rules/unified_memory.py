@@ -22,6 +22,7 @@ what moved beyond it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import polars as pl
 
@@ -38,7 +39,9 @@ NEEDS = ()
 THRESHOLDS = {
     **shares(0.02, 0.10, 0.25, "A first touch of all data costs some percent and is no thrash.", floor=0.01),
     "return_ratio": Threshold(
-        0.25, "ratio", "Bytes of the smaller direction over the larger's from which pages are called to go to and fro."
+        0.25,
+        "ratio",
+        "Bytes of the smaller direction over the larger's from which pages are called to go to and fro.",
     ),
 }
 TO_DEVICE, TO_HOST = 11, 12
@@ -69,7 +72,7 @@ def check(scene: Scene) -> Iterable[Found]:
         title=f"Managed memory goes to and fro: {size(into)} to the device, {size(back)} back,"
         f" {percent(cost.wall_ratio(scene))} {window_phrase(scene)}",
         detail=f"{count(moves.height)} migrations ran for {duration(cost.bound_ns)}, {duration(cost.idle_while_ns)} of it with no"
-        f" kernel beside them;{_beyond(figures)} {percent(figures['prefetched_ratio'])} of the bytes were prefetched, the rest came by fault or"  # type: ignore[arg-type]
+        f" kernel beside them;{_beyond(figures)} {percent(figures['prefetched_ratio'])} of the bytes were prefetched, the rest came by fault or"
         " eviction.",
         remedy="Prefetch with cudaMemPrefetchAsync before the kernel that needs the data, advise preferred locations with"
         " cudaMemAdvise, keep host code from touching the arrays between kernels, or use device memory.",
@@ -79,11 +82,11 @@ def check(scene: Scene) -> Iterable[Found]:
     )
 
 
-def _beyond(figures: dict[str, object]) -> str:
+def _beyond(figures: dict[str, Any]) -> str:
     distinct, beyond = figures["working_set_bytes"], figures["beyond_working_set_bytes"]
     if distinct is None:
         return ""
-    return f" {size(beyond)} more than one pass each way over the {size(distinct)} that migrate at all;"  # type: ignore[arg-type]
+    return f" {size(beyond)} more than one pass each way over the {size(distinct)} that migrate at all;"
 
 
 def _price(scene: Scene, moves: pl.DataFrame) -> Price:
@@ -100,7 +103,7 @@ def _working_set(scene: Scene) -> int | None:
     return Intervals.union_of(moves["address"], moves["address"] + moves["bytes"]).length
 
 
-def _figures(scene: Scene, moves: pl.DataFrame, into: int, back: int) -> dict[str, object]:
+def _figures(scene: Scene, moves: pl.DataFrame, into: int, back: int) -> dict[str, Any]:
     cause = pl.col("cause").replace_strict(CAUSES, default="unknown", return_dtype=pl.String)
     by = (
         moves.with_columns(cause=cause)
@@ -115,11 +118,19 @@ def _figures(scene: Scene, moves: pl.DataFrame, into: int, back: int) -> dict[st
         "bytes_to_device": into,
         "bytes_to_host": back,
         "working_set_bytes": distinct,
-        "beyond_working_set_bytes": None if distinct is None else max(0, into - distinct) + max(0, back - distinct),
+        "beyond_working_set_bytes": None
+        if distinct is None
+        else max(0, into - distinct) + max(0, back - distinct),
         "return_ratio": min(into, back) / max(into, back, 1),
         "prefetched_ratio": prefetched / max(into + back, 1),
         "by_cause": [
-            {"direction": "to device" if r["kind"] == TO_DEVICE else "to host" if r["kind"] == TO_HOST else "between devices"}
+            {
+                "direction": "to device"
+                if r["kind"] == TO_DEVICE
+                else "to host"
+                if r["kind"] == TO_HOST
+                else "between devices"
+            }
             | {k: r[k] for k in ("cause", "migrations", "bytes")}
             for r in by.to_dicts()
         ],
