@@ -208,9 +208,7 @@ NVTX = Table(
     (
         _col("start_ns", "start", "start", required=True),
         _col("end_ns", "end", "end, NULL when unfinished or a mark"),
-        _col(
-            "type", "eventType", "59 push/pop, 60 start/end, 34 mark, 33 category, 75 domain", required=True
-        ),
+        _col("type", "eventType", "59 push/pop, 60 start/end, 34 mark, 33 category, 75 domain", required=True),
         _col("category", "category", "category number in its domain"),
         _col("text", "text", "text given in place", kind="text"),
         _col("thread", "globalTid", "serialized thread id"),
@@ -254,32 +252,40 @@ STRINGS = Table(
 )
 GPUS = Table(
     "gpus",
-    ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU"),
+    ("TARGET_INFO_GPU",),
     "GPUs of the machine, with the limits that SM fill needs",
     (
         _col("gpu", "id", "number of the GPU on its machine", alternatives=("deviceId",)),
         _col("name", "name", "model", kind="text"),
-        _col("bus", "busLocation", "PCI bus location", kind="text", alternatives=("pciBusId",)),
+        _col("bus", "busLocation", "PCI bus location", kind="text"),
         _col("cu_device", "cuDevice", "CUDA ordinal as the profiler saw it"),
-        _col("memory_bytes", "totalMemory", "memory", alternatives=("globalMemorySize",)),
-        _col("sm_count", "smCount", "multiprocessors", alternatives=("numMultiprocessors",)),
-        _col("warp_threads", "threadsPerWarp", "threads of a warp", alternatives=("numThreadsPerWarp",)),
-        _col("sm_warps", "maxWarpsPerSm", "warps an SM", alternatives=("maxWarpsPerMultiprocessor",)),
-        _col("sm_blocks", "maxBlocksPerSm", "blocks an SM", alternatives=("maxBlocksPerMultiprocessor",)),
-        _col(
-            "sm_registers",
-            "maxRegistersPerSm",
-            "registers an SM",
-            alternatives=("maxRegistersPerMultiprocessor",),
-        ),
-        _col(
-            "sm_shared_bytes",
-            "maxShmemPerSm",
-            "shared memory an SM",
-            alternatives=("maxSharedMemoryPerMultiprocessor",),
-        ),
-        _col("compute_major", "computeMajor", "compute capability", alternatives=("computeCapabilityMajor",)),
-        _col("compute_minor", "computeMinor", "compute capability", alternatives=("computeCapabilityMinor",)),
+        _col("memory_bytes", "totalMemory", "memory"),
+        _col("sm_count", "smCount", "multiprocessors"),
+        _col("warp_threads", "threadsPerWarp", "threads of a warp"),
+        _col("sm_warps", "maxWarpsPerSm", "warps an SM"),
+        _col("sm_blocks", "maxBlocksPerSm", "blocks an SM"),
+        _col("sm_registers", "maxRegistersPerSm", "registers an SM"),
+        _col("sm_shared_bytes", "maxShmemPerSm", "shared memory an SM"),
+        _col("compute_major", "computeMajor", "compute capability"),
+    ),
+)
+CUDA_GPUS = Table(
+    "cuda_gpus",
+    ("TARGET_INFO_CUDA_GPU",),
+    "which GPU a process's CUDA ordinal is, and its limits (before 2021.5 only)",
+    (
+        _col("pid", "pid", "process id"),
+        _col("ordinal", "deviceId", "CUDA ordinal in the process", required=True),
+        _col("name", "name", "model", kind="text"),
+        _col("bus", "pciBusId", "PCI bus location", kind="text"),
+        _col("memory_bytes", "globalMemorySize", "memory"),
+        _col("sm_count", "numMultiprocessors", "multiprocessors"),
+        _col("warp_threads", "numThreadsPerWarp", "threads of a warp"),
+        _col("sm_warps", "maxWarpsPerMultiprocessor", "warps an SM"),
+        _col("sm_blocks", "maxBlocksPerMultiprocessor", "blocks an SM"),
+        _col("sm_registers", "maxRegistersPerMultiprocessor", "registers an SM"),
+        _col("sm_shared_bytes", "maxSharedMemoryPerMultiprocessor", "shared memory an SM"),
+        _col("compute_major", "computeCapabilityMajor", "compute capability"),
     ),
 )
 CUDA_DEVICES = Table(
@@ -350,6 +356,7 @@ TABLES: dict[str, Table] = {
         OVERHEADS,
         STRINGS,
         GPUS,
+        CUDA_GPUS,
         CUDA_DEVICES,
         CONTEXTS,
         PROCESSES,
