@@ -9,7 +9,8 @@ A query is one file, ``queries/<area>/<name>.sql``. Its leading comment is its c
     -- note: anything else the reader of its result should know
 
 On each connection the canonical tables of :mod:`nsysparse.schema` are temporary views with their canonical columns
-(NULL where the export has none) and, for each string reference, the text behind it. The export's own tables stay reachable.
+(NULL where the export has none) and, for each string reference, the text behind it. The export's own tables stay
+reachable.
 """
 
 from __future__ import annotations

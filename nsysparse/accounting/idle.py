@@ -30,8 +30,9 @@ def find_gaps(work: Work, busy: Busy, host: Host, activity: Activity) -> pl.Data
     thread that sent the most.
 
     Returns:
-        ``start_ns``, ``end_ns``, ``gap_ns``, ``thread`` (NULL: unknown), ``path`` (its NVTX path when the gap began), ``next`` (kind of the operation that ended it, NULL at the window's end), and one column an activity
-        with its ns; these add up to ``gap_ns`` where the thread is known.
+        ``start_ns``, ``end_ns``, ``gap_ns``, ``thread`` (NULL: unknown), ``path`` (its NVTX path when the gap began),
+        ``next`` (kind of the operation that ended it, NULL at the window's end), and one column an activity with its
+        ns; these add up to ``gap_ns`` where the thread is known.
     """
     idle = busy.idle
     ops = work.all().sort("start_ns", maintain_order=True)

@@ -49,9 +49,10 @@ def _print_facts(facts: dict[str, Any]) -> None:
 
 
 def _section(title: str, lines: list[str], empty: str | None = "none") -> None:
-    if lines or empty:
+    lines = lines or ([empty] if empty else [])
+    if lines:
         click.echo(f"\n{title}")
-        for line in lines or [empty]:
+        for line in lines:
             click.echo(f"  {line}")
 
 

@@ -60,7 +60,7 @@ def _api_rows(trace: Trace) -> int:
 
 
 def check_event_count(trace: Trace) -> Check:
-    """ "CUDA events collected: N" against the rows that are there."""
+    """Hold "CUDA events collected: N" against the rows that are there."""
     title = "Event count"
     said = [
         int(match[1].replace(",", ""))

@@ -1,8 +1,8 @@
 """CUDA API calls, one row a call, and the call behind each piece of GPU work.
 
 Two API rows can stand for one call: a runtime call and the driver call inside it, or (with ``--cudabacktrace``) a row
-of class 67 around the real one. They share (process, correlation id), and a plain join would double the bytes. One row a
-call is made first: name and times from the outermost row of class 0 or 1, the stack from whichever row has it.
+of class 67 around the real one. They share (process, correlation id), and a plain join would double the bytes. One row
+a call is made first: name and times from the outermost row of class 0 or 1, the stack from whichever row has it.
 """
 
 from __future__ import annotations
