@@ -38,7 +38,13 @@ def to_dict(analysis: Analysis, max_rows: int = MAX_ROWS) -> dict[str, Any]:
             "holes": [dataclasses.asdict(h) for h in integrity.holes],
             "checks": [
                 _plain(
-                    {"id": c.id, "title": c.title, "status": c.status.value, "summary": c.summary, "evidence": c.evidence}
+                    {
+                        "id": c.id,
+                        "title": c.title,
+                        "status": c.status.value,
+                        "summary": c.summary,
+                        "evidence": c.evidence,
+                    }
                 )
                 for c in integrity.checks
             ],
@@ -60,7 +66,11 @@ def _device(account: DeviceAccount, max_rows: int) -> dict[str, Any]:
             "figures": account.figures(),
             "phases": account.phases,
             "loading": dataclasses.asdict(account.loading) if account.loading else None,
-            "requests": {"count": requests.count, "basis": requests.basis, "unclaimed_operations": requests.unclaimed}
+            "requests": {
+                "count": requests.count,
+                "basis": requests.basis,
+                "unclaimed_operations": requests.unclaimed,
+            }
             if requests
             else None,
             "tables": {name: table_to_dict(frame, max_rows) for name, frame in account.tables.items()},
@@ -72,7 +82,11 @@ def _device(account: DeviceAccount, max_rows: int) -> dict[str, Any]:
 def table_to_dict(frame: pl.DataFrame, max_rows: int = MAX_ROWS) -> dict[str, Any]:
     """A table as its columns' names, how many rows there are, and the first of them."""
     shown = frame.head(max_rows)
-    return {"columns": frame.columns, "rows_total": frame.height, "rows": [list(r) for r in shown.iter_rows()]}
+    return {
+        "columns": frame.columns,
+        "rows_total": frame.height,
+        "rows": [list(r) for r in shown.iter_rows()],
+    }
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
@@ -81,7 +95,13 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:
     kinds = {Finding: "fired", Quiet: "quiet", Skipped: "skipped", Failed: "failed"}
-    why = outcome.reason if isinstance(outcome, Skipped) else outcome.error if isinstance(outcome, Failed) else None
+    why = (
+        outcome.reason
+        if isinstance(outcome, Skipped)
+        else outcome.error
+        if isinstance(outcome, Failed)
+        else None
+    )
     return {"rule": outcome.rule, "device": outcome.device, "outcome": kinds[type(outcome)], "why": why}
 
 
