@@ -30,6 +30,7 @@ KINDS = {
     "memsets": "memsets, migrations",
 }
 _COPIES = ("htod", "dtoh", "other")
+_LEGEND = {"orient": "top", "symbolType": "square", "columns": 3}
 
 
 def _colour(name: str) -> str:
@@ -116,6 +117,8 @@ def timeline(account: DeviceAccount, holes: tuple[Hole, ...]) -> Spec:
     if rates:
         panels.append(_panel(90, _lines(rates, x), shades, x))
     panels[-1]["layer"][0]["encoding"]["x"] = x | {"title": title}
+    if rates:
+        panels[0]["layer"][0]["encoding"]["x"] = x | {"axis": {"grid": False, "labels": False}}
     return {
         "usermeta": {"columns": ["bins"]},
         "datasets": {"bins": data, "holes": shades},
@@ -147,7 +150,6 @@ def _panel(height: int, mark: Spec, shades: list[Spec], x: Spec) -> Spec:
 def _stack(parts: dict[str, Any], x: Spec, title: str) -> Spec:
     keys = tuple(parts) or ("kernels",)
     names = [KINDS[k] for k in keys]
-    legend = {"orient": "top", "symbolType": "square", "columns": 3}
     return {
         "data": {"name": "bins"},
         "transform": [
@@ -165,7 +167,7 @@ def _stack(parts: dict[str, Any], x: Spec, title: str) -> Spec:
                 "scale": {"domain": [0, 100]},
                 "axis": {"tickCount": 4},
             },
-            "color": _kind_colours(keys, legend=legend),
+            "color": _kind_colours(keys, legend=_LEGEND),
             "order": {"field": "place", "type": "quantitative"},
         },
     }
@@ -228,41 +230,30 @@ def _strip(length: float) -> Spec:
 
 
 def sizes(table: pl.DataFrame) -> Spec | None:
-    """Copies by size: how many, and how many bytes."""
-    if not table.height:
+    """Copies by size, every class from the smallest to the largest: how many, and how many bytes."""
+    if table["from_bytes"].n_unique() < 2:  # the table says it all
         return None
-    family = {"HtoD": "HtoD copies", "DtoH": "DtoH copies"}
+    family = {"HtoD": KINDS["htod"], "DtoH": KINDS["dtoh"]}
     rows = (
         table.with_columns(
-            kind=pl.col("kind").replace_strict(family, default="other copies", return_dtype=pl.String)
+            kind=pl.col("kind").replace_strict(family, default=KINDS["other"], return_dtype=pl.String)
         )
         .group_by("kind", "from_bytes")
         .agg(pl.col("count", "bytes").sum())
         .sort("from_bytes", "kind")
     )
-    labels = [size(b) for b in rows["from_bytes"].unique().sort().to_list()]
+    found = rows["from_bytes"].to_list()
+    powers = [b.bit_length() for b in found if b]
+    classes = [0] * (0 in found) + [1 << (p - 1) for p in range(min(powers), max(powers) + 1)]
     data = {
-        "size": [size(b) for b in rows["from_bytes"].to_list()],
+        "size": [size(b) for b in found],
         "kind": rows["kind"].to_list(),
         "copies": rows["count"].to_list(),
         "MB": _rounded(rows["bytes"].to_numpy() / 1e6, 4),
     }
-    x = {"field": "size", "type": "ordinal", "sort": labels, "title": None}
     keys = tuple(k for k in _COPIES if KINDS[k] in set(data["kind"]))
-
-    def bars(field: str, title: str, legend: Spec | None, x: Spec) -> Spec:
-        return {
-            "height": 90,
-            "mark": {"type": "bar"},
-            "encoding": {
-                "x": x,
-                "y": {"field": field, "type": "quantitative", "title": title, "axis": {"tickCount": 3}},
-                "color": _kind_colours(keys, legend=legend),
-                "tooltip": [{"field": n} for n in ("kind", "size", "copies", "MB")],
-            },
-        }
-
-    legend = {"orient": "top", "symbolType": "square"}
+    x = {"field": "size", "type": "ordinal", "scale": {"domain": [size(b) for b in classes]}, "title": None}
+    bare, labelled = {"labels": False, "ticks": False}, {"labelAngle": -35, "labelOverlap": "greedy"}
     return {
         "usermeta": {"columns": ["sizes"]},
         "datasets": {"sizes": data},
@@ -270,11 +261,27 @@ def sizes(table: pl.DataFrame) -> Spec | None:
         "spacing": 10,
         "resolve": {"scale": {"color": "independent"}, "legend": {"color": "independent"}},
         "vconcat": [
-            bars("copies", "copies", legend, x | {"axis": {"labels": False, "ticks": False}}),
-            bars(
-                "MB", "bytes, MB", legend, x | {"title": "size of a copy, from", "axis": {"labelAngle": -30}}
+            _bars("copies", "copies", x | {"axis": bare}, _kind_colours(keys, legend=_LEGEND)),
+            _bars(
+                "MB",
+                "bytes, MB",
+                x | {"title": "size of a copy, from", "axis": labelled},
+                _kind_colours(keys, legend=None),
             ),
         ],
+    }
+
+
+def _bars(field: str, title: str, x: Spec, colour: Spec) -> Spec:
+    return {
+        "height": 90,
+        "mark": {"type": "bar"},
+        "encoding": {
+            "x": x,
+            "y": {"field": field, "type": "quantitative", "title": title, "axis": {"tickCount": 3}},
+            "color": colour,
+            "tooltip": [{"field": n} for n in ("kind", "size", "copies", "MB")],
+        },
     }
 
 
@@ -300,10 +307,11 @@ def requests(table: pl.DataFrame) -> Spec | None:
     data |= {KINDS[k]: _rounded(rows[column].to_numpy() / 1e6, 4) for k, column in moved.items()}
     groups = "request" if group == 1 else f"request (slowest of each {group})"
     x = {"field": "n", "type": "quantitative", "title": None, "scale": {"zero": False, "nice": False}}
+    x["axis"] = {"format": "d", "tickMinStep": 1, "grid": False}
     panels: list[Spec] = [
         {
             "height": 110,
-            "mark": {"type": "point", "filled": True, "size": 14, "color": _colour("accent"), "opacity": 0.8},
+            "mark": {"type": "point", "filled": True, "size": 26, "color": _colour("accent"), "opacity": 0.8},
             "encoding": {
                 "x": x | {"title": groups},
                 "y": {
@@ -334,7 +342,7 @@ def requests(table: pl.DataFrame) -> Spec | None:
                         "title": "bytes, MB",
                         "axis": {"tickCount": 3},
                     },
-                    "color": _kind_colours(keys, legend={"orient": "top", "symbolType": "square"}),
+                    "color": _kind_colours(keys, legend=_LEGEND),
                 },
             }
         )
@@ -357,7 +365,8 @@ def idle(table: pl.DataFrame) -> Spec | None:
         pl.col("ns") > 0
     )
     scale, unit = _time_scale(int(table["idle_ns"].sum()))
-    palette = [_colour(f"activity-{i + 1}") for i in range(len(activities))]
+    every = (*ACTIVITIES, NOTHING, UNKNOWN_THREAD)
+    palette = [_colour(f"activity-{every.index(a) + 1}") for a in activities]
     return {
         "usermeta": {"columns": ["idle"]},
         "datasets": {
@@ -383,7 +392,7 @@ def idle(table: pl.DataFrame) -> Spec | None:
                 "type": "nominal",
                 "title": None,
                 "scale": {"domain": activities, "range": palette},
-                "legend": {"orient": "top", "symbolType": "square", "columns": 3},
+                "legend": _LEGEND,
             },
             "tooltip": [
                 {"field": "length", "title": "gaps of"},

@@ -141,7 +141,7 @@ class DeviceView:
         """One sentence on why the four utilizations differ here."""
         f = self.figures
         fill = f["sm_fill_ratio"]
-        filled = f", and while kernels ran they filled {percent(fill)} of it" if fill is not None else ""
+        filled = f", and while kernels ran they filled {percent(fill)} of the GPU" if fill is not None else ""
         apart = f["busy_ratio"] - f["kernels_ratio"]
         if f["graphs_ns"]:
             apart_text = "whole CUDA graphs were recorded as one span each, which kernel-busy leaves out"
@@ -161,14 +161,14 @@ class DeviceView:
             ("Kernels", "kernels"),
             ("Whole graphs", "graphs"),
             ("Copies", "copies"),
-            ("— exposed", "copies_exposed"),
-            ("— overlapped by kernels", "copies_overlapped"),
-            ("— exposed and held up a kernel", "held_up"),
-            ("— exposed while the host was blocked in copies", "host_blocked_in_copies"),
+            ("\u2003exposed", "copies_exposed"),
+            ("\u2003overlapped by kernels", "copies_overlapped"),
+            ("\u2003exposed and held up a kernel", "held_up"),
+            ("\u2003exposed while the host was blocked in copies", "host_blocked_in_copies"),
             ("Memsets", "memsets"),
             ("Unified-memory migrations", "migrations"),
             ("Idle", "idle"),
-            ("— idle while the host was blocked", "idle_while_host_blocked"),
+            ("\u2003idle while the host was blocked", "idle_while_host_blocked"),
         )
         f = self.figures
         optional = {"graphs", "memsets", "migrations"}
@@ -211,6 +211,11 @@ class DeviceView:
         return self.tables["requests"].sort(
             "latency_ns", "request", descending=[True, False], nulls_last=True
         )
+
+    @property
+    def longest_gaps(self) -> pl.DataFrame:
+        """The longest gaps; the last may be ended by the window instead of an operation."""
+        return self.tables["longest_gaps"].with_columns(pl.col("next").fill_null("the window's end"))
 
     @property
     def paths(self) -> pl.DataFrame:

@@ -127,7 +127,7 @@ def table(
         title: Its caption.
         columns: For each column: its name in the data, its header, its format, and the key of its definition ("" for
             none). A format is a key of FORMATS or of the text formats; with a ``?`` at its end the column is left out
-            when no value is known, with ``+bar`` a bar shows the share.
+            when every value is unknown or 0, with ``+bar`` a bar shows the share.
         top: Rows to show at most.
         marked: Whether shares are over a hole in the recording.
         order: What the table is sorted by, in words.
@@ -136,7 +136,7 @@ def table(
     frame = isinstance(data, pl.DataFrame)
     height = data.height if isinstance(data, pl.DataFrame) else len(data)
     rows: list[Row] = data.head(top).to_dicts() if isinstance(data, pl.DataFrame) else list(data[:top])
-    kept = [c for c in columns if not c[2].endswith("?") or _any_known(data if frame else rows, c[0])]
+    kept = [c for c in columns if not c[2].endswith("?") or _worth_showing(data if frame else rows, c[0])]
     heads, makers = [], []
     for name, header, style, term in kept:
         if term and term not in DEFINITIONS:
@@ -148,10 +148,11 @@ def table(
     return TableView(title, tuple(heads), cells, max(total or 0, height), order)
 
 
-def _any_known(data: Any, name: str) -> bool:
-    if isinstance(data, pl.DataFrame):
-        return name in data.columns and data[name].null_count() < data.height
-    return any(row.get(name) is not None for row in data)
+def _worth_showing(data: Any, name: str) -> bool:
+    values = (
+        data[name].unique().to_list() if isinstance(data, pl.DataFrame) else [row.get(name) for row in data]
+    )
+    return any(values)
 
 
 def _is_number(style: str) -> bool:
@@ -192,6 +193,10 @@ def _kernel(value: Any, row: Row) -> Cell:
     return Cell(clipped(str(value), 200), css="code", more=more)
 
 
+def _memory(_: Any, row: Row) -> Cell:
+    return Cell(f"{row['src']} to {row['dst']}")
+
+
 def _thread(value: Any, row: Row) -> Cell:
     name = row.get("thread_name", row.get("name"))
     if value is None:
@@ -206,6 +211,7 @@ _TEXTS: dict[str, Callable[[Any, Row], Cell]] = {
     "path": _path,
     "kernel": _kernel,
     "thread": _thread,
+    "memory": _memory,
 }
 
 
