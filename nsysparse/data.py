@@ -1,3 +1,4 @@
+<<<<<<< HEAD
 """Where the shipped queries and report templates lie: inside an installed package, or in a checkout."""
 
 from __future__ import annotations
@@ -34,3 +35,19 @@ def data_folder(kind: str) -> Traversable:
     if beside.is_dir():
         return beside
     raise NsysparseError(f"the {kind} of nsysparse are missing", "install nsysparse again")
+=======
+"""Where the shipped queries and templates are: inside an installed wheel, or in a checkout beside pyproject.toml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+_IN_CHECKOUT = {"queries": "queries", "templates": "reports/templates"}
+
+
+def data_folder(kind: str) -> Path:
+    """The folder of ``queries`` or ``templates``."""
+    installed = _PACKAGE / "_data" / kind
+    return installed if installed.is_dir() else _PACKAGE.parent / _IN_CHECKOUT[kind]
+>>>>>>> main
