@@ -95,7 +95,7 @@ def test_counts_and_bytes(release: str) -> None:
     groups = work.copies.group_by("kind", "src_kind", "dst_kind").agg(pl.len(), pl.col("bytes").sum())
     assert {row[:3]: row[3:] for row in groups.iter_rows()} == truth["copies"]
     assert work.calls.height == truth["calls"]
-    assert not (work.migrations.height or work.graphs.height or work.untimed.height)
+    assert [f.height for f in (work.migrations, work.graphs, work.untimed)] == [0, 0, 0]
 
 
 def test_every_operation_has_its_call_thread_and_path(release: str) -> None:
