@@ -8,7 +8,7 @@ Ranges of a group (a thread, say) are put in the order of start ascending, end d
 For ranges that nest properly this is the stack of push and pop. For any others it is still defined, every range has
 one parent that contains it, and nothing is counted twice. The parent is the "previous greater or equal element" of the
 ends, found for all ranges at once by pointer jumping, and by a tree of maxima where the data is made to defeat that:
-the work is O((n + m) log n) whatever the input. A sentinel that encloses everything opens each group, so no search
+the work is O((n + m) log n) whatever the input. A sentinel that encloses everything opens each group, so that no search
 leaves it.
 """
 
