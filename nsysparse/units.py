@@ -73,7 +73,15 @@ def exact(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.6g}" if isinstance(value, float) else str(value)
+    return f"{value:,.12g}" if isinstance(value, float) else str(value)
+
+
+def instant(ns: float | None) -> str:
+    """A point of session time in seconds, to the nanosecond: ``5.651284414 s``, as Nsight Systems prints it."""
+    if ns is None or not _known(ns):
+        return UNKNOWN
+    whole, part = divmod(abs(round(ns)), 1_000_000_000)
+    return f"{'-' if ns < 0 else ''}{whole}.{part:09d} s"
 
 
 FORMATTERS: dict[str, Callable[..., str]] = {
@@ -83,4 +91,5 @@ FORMATTERS: dict[str, Callable[..., str]] = {
     "percent": percent,
     "count": count,
     "exact": exact,
+    "instant": instant,
 }
