@@ -69,12 +69,12 @@ def _gpus(trace: Trace) -> pl.DataFrame:
     if not old.height:
         return gpus
     facts = ("memory_bytes", *LIMITS)
-    return gpus.join(
-        old.select(_bus(), *(pl.col(c).alias(f"{c}_old") for c in facts)),
-        left_on=_bus(),
-        right_on="bus_key",
-        how="left",
-    ).with_columns(pl.coalesce(c, f"{c}_old").alias(c) for c in facts)
+    known = old.select(_bus(), *(pl.col(c).alias(f"{c}_old") for c in facts)).unique("bus_key", keep="first")
+    return (
+        gpus.with_columns(_bus())
+        .join(known, on="bus_key", how="left", maintain_order="left")
+        .with_columns(pl.coalesce(c, f"{c}_old").alias(c) for c in facts)
+    )
 
 
 def _bus() -> pl.Expr:
