@@ -46,6 +46,8 @@ def bandwidth(bytes_per_second: float | None) -> str:
         return UNKNOWN
     if 0 < abs(bytes_per_second) < 10_000_000:
         return f"{size(bytes_per_second)}/s"
+    if abs(bytes_per_second) >= 1e12:
+        return f"{bytes_per_second / 1e12:.3g} TB/s"
     return f"{bytes_per_second / 1e9:.3g} GB/s"
 
 
