@@ -235,9 +235,7 @@ def sizes(table: pl.DataFrame) -> Spec | None:
         return None
     family = {"HtoD": KINDS["htod"], "DtoH": KINDS["dtoh"]}
     rows = (
-        table.with_columns(
-            kind=pl.col("kind").replace_strict(family, default=KINDS["other"], return_dtype=pl.String)
-        )
+        table.with_columns(kind=pl.col("kind").replace_strict(family, default=KINDS["other"], return_dtype=pl.String))
         .group_by("kind", "from_bytes")
         .agg(pl.col("count", "bytes").sum())
         .sort("from_bytes", "kind")
@@ -361,9 +359,7 @@ def idle(table: pl.DataFrame) -> Spec | None:
     activities = [a for a in (*ACTIVITIES, NOTHING, UNKNOWN_THREAD) if table.height and table[a].sum()]
     if not activities:
         return None
-    long = table.unpivot(activities, index="length", variable_name="activity", value_name="ns").filter(
-        pl.col("ns") > 0
-    )
+    long = table.unpivot(activities, index="length", variable_name="activity", value_name="ns").filter(pl.col("ns") > 0)
     scale, unit = _time_scale(int(table["idle_ns"].sum()))
     every = (*ACTIVITIES, NOTHING, UNKNOWN_THREAD)
     palette = [_colour(f"activity-{every.index(a) + 1}") for a in activities]

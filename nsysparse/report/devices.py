@@ -208,9 +208,7 @@ class DeviceView:
     @property
     def slowest(self) -> pl.DataFrame:
         """The requests, slowest first."""
-        return self.tables["requests"].sort(
-            "latency_ns", "request", descending=[True, False], nulls_last=True
-        )
+        return self.tables["requests"].sort("latency_ns", "request", descending=[True, False], nulls_last=True)
 
     @property
     def longest_gaps(self) -> pl.DataFrame:

@@ -14,9 +14,7 @@ from nsysparse.recorded import Recorded
 if TYPE_CHECKING:
     from importlib.abc import Traversable
 
-_HEAD = re.compile(
-    r"\s*\{#\s*title:\s*(?P<title>[^;]+);\s*order:\s*(?P<order>\d+);\s*needs:\s*(?P<needs>[^#]*)#\}"
-)
+_HEAD = re.compile(r"\s*\{#\s*title:\s*(?P<title>[^;]+);\s*order:\s*(?P<order>\d+);\s*needs:\s*(?P<needs>[^#]*)#\}")
 
 
 @dataclass(frozen=True)

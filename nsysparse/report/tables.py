@@ -149,9 +149,7 @@ def table(
 
 
 def _worth_showing(data: Any, name: str) -> bool:
-    values = (
-        data[name].unique().to_list() if isinstance(data, pl.DataFrame) else [row.get(name) for row in data]
-    )
+    values = data[name].unique().to_list() if isinstance(data, pl.DataFrame) else [row.get(name) for row in data]
     return any(values)
 
 
