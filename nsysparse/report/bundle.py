@@ -31,9 +31,7 @@ def chart_library() -> str:
         script = vl_convert.javascript_bundle(snippet=_SNIPPET).replace("\r\n", "\n").strip()
         _keep(kept, script)
     if "</script" in script.lower() or "<!--" in script:
-        raise NsysparseError(
-            "the chart library cannot be put into a page", "install another release of vl-convert"
-        )
+        raise NsysparseError("the chart library cannot be put into a page", "install another release of vl-convert")
     return script
 
 
