@@ -1,9 +1,9 @@
 """What a sampling profiler would have shown of the copies, beside what is exact.
 
-A fair sampler that looks at the device N times a second sees each class of copies with a probability equal to its share of
-the window: its estimate is unbiased, and noisy on short windows. One operation that is shorter than the sampling period is
-mostly missed. A CPU sampler sees something else altogether: a copy shows only while a thread is inside its call, and no
-thread is inside an asynchronous copy.
+A fair sampler that looks at the device N times a second sees each class of copies with a probability equal to its
+share of the window: its estimate is unbiased, and noisy on short windows. One operation that is shorter than the
+sampling period is mostly missed. A CPU sampler sees something else altogether: a copy shows only while a thread is
+inside its call, and no thread is inside an asynchronous copy.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ def table_sampling(
 
     Returns:
         ``kind_name``, ``src``, ``dst``, ``count``, ``time_ns`` (union in the window), ``window_ratio`` (exact, and what
-        every fair sampler shows in the mean), ``busy_ratio`` (of the device's busy time), ``median_ns`` (one operation),
-        ``in_call_ns`` (union of its calls on these threads: what a CPU sampler can see), ``in_call_ratio`` (of the window),
-        ``cpu_samples`` (inside these calls), ``cpu_samples_of`` (all of these threads in the window), ``cpu_sample_ratio``
-        (NULL without samples), and for each rate N: ``samples_N`` (the sampler takes in the window), ``error_N`` (standard
-        error of its share), ``missed_N`` (chance that a single operation of median length is never hit), ``unseen_N`` (chance
-        that it sees none of the class).
+        every fair sampler shows in the mean), ``busy_ratio`` (of the device's busy time), ``median_ns`` (one
+        operation),
+        ``in_call_ns`` (union of its calls on these threads: what a CPU sampler can see), ``in_call_ratio`` (of the
+        window),
+        ``cpu_samples`` (inside these calls), ``cpu_samples_of`` (all of these threads in the window),
+        ``cpu_sample_ratio`` (NULL without samples), and for each rate N: ``samples_N`` (the sampler takes in the
+        window), ``error_N`` (standard error of its share), ``missed_N`` (chance that a single operation of median
+        length is never hit), ``unseen_N`` (chance that it sees none of the class).
     """
     window = busy.window
     length, total_busy = window.length_ns, busy.everything.length
@@ -66,11 +68,9 @@ def table_sampling(
             "cpu_sample_ratio": hits / samples.height if samples.height else None,
         }
         for rate in rates:
-            row |= _expected(share, float(median or 0), length, rate)  # type: ignore[arg-type]
+            row |= _expected(share, float(median or 0), length, rate)
         rows.append(row)
-    return pl.DataFrame(rows, schema=_schema(rates)).sort(
-        "time_ns", *CLASS, descending=[True, False, False, False]
-    )
+    return pl.DataFrame(rows, schema=_schema(rates)).sort("time_ns", *CLASS, descending=[True, False, False, False])
 
 
 def _schema(rates: tuple[int, ...]) -> dict[str, type[pl.DataType]]:
@@ -100,9 +100,7 @@ def _samples(trace: Trace, threads: pl.Series, low: int, high: int) -> pl.DataFr
     return frame.filter(pl.col("thread").is_in(threads.implode()) & (at >= low) & (at < high))
 
 
-def _in_calls(
-    copies: pl.DataFrame, threads: pl.Series, samples: pl.DataFrame, low: int, high: int
-) -> tuple[int, int]:
+def _in_calls(copies: pl.DataFrame, threads: pl.Series, samples: pl.DataFrame, low: int, high: int) -> tuple[int, int]:
     """Union of the copies' own calls over all threads, and how many samples of each call's thread lie in it."""
     direct = copies.filter(pl.col("in_call_ns").is_not_null() & pl.col("thread").is_in(threads.implode()))
     everywhere, hits = Intervals.none(), 0

@@ -16,6 +16,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import ModuleType
 
 import polars as pl
@@ -31,7 +32,7 @@ from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, resolve
 from nsysparse.source import Trace
 
-UNEXPLAINED = "no finding"
+UNEXPLAINED, LOADING = "no finding", "model loading"
 Said = Found | Skipped | Quiet | Failed
 
 # What a rule can need, how to tell that it is not there, and what to say then.
@@ -61,7 +62,7 @@ class RuleRun:
 
     Attributes:
         outcomes: One or more a rule and device.
-        lost: Exclusive split of each device's time without a kernel: ``device``, ``finding`` (id, or UNEXPLAINED),
+        lost: Exclusive split of each device's time without a kernel: ``device``, ``finding`` (id, LOADING or UNEXPLAINED),
             ``lost_ns``, ``window_ratio``; of each device the rows add up to its window's time without a kernel.
     """
 
@@ -113,7 +114,7 @@ def run_rules(
         lost += rows
     for rule in rules:
         if getattr(rule, "SCOPE", "device") == "recording":
-            said = _guarded(rule.ID, None, lambda rule=rule: rule.check(scenes, integrity))
+            said = _guarded(rule.ID, None, partial(rule.check, scenes, integrity))
             outcomes += [s.finding if isinstance(s, Found) else s for s in said]
     order = {r.ID: i for i, r in enumerate(sorted(rules, key=lambda r: r.ID))}
     outcomes.sort(key=lambda o: (order[o.rule], -1 if o.device is None else o.device))
@@ -124,13 +125,11 @@ def run_rules(
 def _on_device(rules: list[ModuleType], scene: Scene) -> list[Said]:
     said: list[Said] = []
     for rule in rules:
-        missing = next(
-            (text for need in rule.NEEDS for absent, text in [REASONS[need]] if absent(scene)), None
-        )
+        missing = next((text for need in rule.NEEDS for absent, text in [REASONS[need]] if absent(scene)), None)
         if missing is not None:
             said.append(Skipped(rule.ID, scene.account.number, missing))
             continue
-        new = _guarded(rule.ID, scene.account.number, lambda rule=rule: rule.check(scene))
+        new = _guarded(rule.ID, scene.account.number, partial(rule.check, scene))
         for found in new:
             if isinstance(found, Found):
                 scene.claimed = scene.claimed | found.claim
@@ -147,7 +146,7 @@ def _guarded(name: str, device: int | None, check: Callable[[], Iterable[Said]])
 
 
 def _split(said: list[Said], scene: Scene) -> tuple[list[Outcome], list[tuple[int, str, int, float]]]:
-    """Give every instant without a kernel to one finding: those with a cause of their own first, then the most to win."""
+    """Give every instant without a kernel to one finding: causes of their own first, then the most to win."""
     rest = {r.ID for r in load_rules() if getattr(r, "REST", False)}
     found = sorted(
         (s for s in said if isinstance(s, Found)),
@@ -168,7 +167,10 @@ def _split(said: list[Said], scene: Scene) -> tuple[list[Outcome], list[tuple[in
         left = left - mine
         own[each.finding.id] = mine.length
         rows.append((number, each.finding.id, mine.length, mine.length / length))
-    rows.append((number, UNEXPLAINED, left.length, left.length / length))
+    loading = left.clip(window.start_ns, scene.loading_end_ns).length
+    rows += [(number, LOADING, loading, loading / length)] if loading else []
+    rest_ns = left.length - loading
+    rows.append((number, UNEXPLAINED, rest_ns, rest_ns / length))
     outcomes: list[Outcome] = [
         replace(s.finding, own_ns=own[s.finding.id]) if isinstance(s, Found) else s for s in said
     ]

@@ -85,12 +85,8 @@ def around_copies(scene: Scene, copies: pl.DataFrame, waits: Waits) -> Around | 
 
 def _by_range(scene: Scene, copies: pl.DataFrame, waits: Waits) -> Around | None:
     """Time inside the NVTX ranges of the copies, where nothing is launched under these ranges' path."""
-    launching = pl.concat(
-        [f.filter("counted")["path"] for f in (scene.account.kernels,)] + [scene.work.graphs["path"]]
-    )
-    chosen = copies.filter(
-        (pl.col("path") > 0) & (pl.col("range") >= 0) & ~pl.col("path").is_in(launching.implode())
-    )
+    launching = pl.concat([f.filter("counted")["path"] for f in (scene.account.kernels,)] + [scene.work.graphs["path"]])
+    chosen = copies.filter((pl.col("path") > 0) & (pl.col("range") >= 0) & ~pl.col("path").is_in(launching.implode()))
     if chosen.height < copies.height * OWN_SHARE:
         return None
     ranges = scene.work.ranges.frame[chosen["range"].unique().sort()]
@@ -123,7 +119,7 @@ def _silences(scene: Scene, waits: Waits) -> tuple[dict[int, Intervals], int | N
     other = ours.filter(
         ~(pl.col("mine") | pl.col("before_mine")) & pl.col("before_synced") & thread.is_in(list(waits.spans))
     )
-    usual = int(other["pause_ns"].median()) if other.height >= OTHER_SILENCES else None
+    usual = round(float(np.median(other["pause_ns"].to_numpy()))) if other.height >= OTHER_SILENCES else None
     window = scene.account.window
     found = {}
     for (name,), part in near.group_by("thread", maintain_order=True):
@@ -137,10 +133,8 @@ def _less(silences: Intervals, usual: int | None) -> Intervals:
     return Intervals.union_of(silences.start, silences.end - (usual or 0))
 
 
-def _samples(
-    scene: Scene, copies: pl.DataFrame, silences: dict[int, Intervals]
-) -> tuple[int, int, int] | None:
-    """CPU samples in the silences: all, those with a function that call stacks name, those with one of the copies' own."""
+def _samples(scene: Scene, copies: pl.DataFrame, silences: dict[int, Intervals]) -> tuple[int, int, int] | None:
+    """CPU samples in the silences: all, those that call stacks can name, those in the copies' own functions."""
     samples, chains = scene.recording.samples, scene.recording.chains
     if not samples.height or not chains.height:
         return None

@@ -33,8 +33,8 @@ class Found:
 def judge(scene: Scene, rule: str, share: float, confidence: str) -> tuple[Severity, str] | None:
     """Severity by share, None below the rule's floor.
 
-    A window shorter than ``recording.short_window_ns``, or one of an incomplete recording, never gives more than medium,
-    and lowers the confidence by one step.
+    A window shorter than ``recording.short_window_ns``, or one of an incomplete recording, never gives more than
+    medium, and lowers the confidence by one step.
     """
     limits = {name: scene.settings[f"{rule}.{name}"] for name in ("floor", "low", "medium", "high")}
     if share < limits["floor"]:
@@ -71,11 +71,11 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
         "bytes_per_second": size / (window.length_ns / 1e9),
         "gpu_time_ns": took,
         "exposed_ns": int(copies["exposed_ns"].sum()),
-        "exposed_window_ratio": copies["exposed_ns"].sum() / window.length_ns,
+        "exposed_window_ratio": int(copies["exposed_ns"].sum()) / window.length_ns,
         "in_call_ns": in_call if direct.height else None,
         "in_call_window_ratio": in_call / window.length_ns if direct.height else None,
         "bandwidth": size * 1e9 / took if took else None,
-        "call_bandwidth": direct["bytes"].sum() * 1e9 / in_call if in_call else None,
+        "call_bandwidth": int(direct["bytes"].sum()) * 1e9 / in_call if in_call else None,
         "senders": senders(scene, copies),
         "call_paths": _stacks.call_paths(direct, scene.recording.chains),
         "cadence": cadence(burst_starts(copies), scene.work, window),
@@ -91,11 +91,8 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
 def burst_starts(copies: pl.DataFrame) -> pl.Series:
     """When each burst began on the host; copies without a burst count one by one."""
     key = pl.coalesce("burst", -pl.col("start_ns"))
-    return (
-        copies.group_by(key.alias("key"))
-        .agg(pl.coalesce("call_start_ns", "start_ns").min().alias("at"))["at"]
-        .sort()
-    )
+    begun = pl.coalesce("call_start_ns", "start_ns").min().alias("at")
+    return copies.group_by(key.alias("key")).agg(begun).sort("at").to_series(1)
 
 
 def senders(scene: Scene, copies: pl.DataFrame) -> list[dict[str, Any]]:
@@ -131,7 +128,7 @@ def thread_name(scene: Scene, thread: int | None) -> str | None:
 
 
 def from_where(figures: dict[str, Any]) -> str:
-    """ " from a/b (tensor.cpu())": NVTX paths and stacks in a few words, empty when neither was recorded."""
+    """NVTX paths and stacks in a few words, as in `` from a/b (tensor.cpu())``; empty when neither was recorded."""
     rows: list[dict[str, Any]] = figures["senders"]
     paths = list(dict.fromkeys(str(r["nvtx"]) for r in rows if r["nvtx"]))
     split = _stacks.split_paths(figures["call_paths"])
@@ -143,7 +140,7 @@ def from_where(figures: dict[str, Any]) -> str:
 
 
 def every(figures: dict[str, Any]) -> str:
-    """ " every 5.4 ms (range 'step')": the cadence in words, empty when there is none."""
+    """The cadence in words, as in `` every 5.4 ms (+-1.0%)``; empty when it is irregular or unknown."""
     beat = figures["cadence"]
     if not isinstance(beat, dict) or not beat["regular"]:
         return ""
@@ -163,9 +160,7 @@ def worst_copies(copies: pl.DataFrame) -> tuple[tuple[int, int], ...]:
 def worst_spans(start: pl.Series, end: pl.Series) -> tuple[tuple[int, int], ...]:
     """The longest of many intervals."""
     frame = pl.DataFrame({"start": start, "end": end}).drop_nulls()
-    longest = frame.with_columns(took=pl.col("end") - pl.col("start")).sort(
-        "took", "start", descending=[True, False]
-    )
+    longest = frame.with_columns(took=pl.col("end") - pl.col("start")).sort("took", "start", descending=[True, False])
     return tuple((int(s), int(e)) for s, e in longest.select("start", "end").head(WORST).iter_rows())
 
 

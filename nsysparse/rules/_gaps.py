@@ -13,10 +13,10 @@ def launch_gaps(scene: Scene) -> pl.DataFrame:
     """The device's idle gaps, each with how it ended.
 
     Returns:
-        Columns of ``account.gaps`` plus ``late`` (the call that ended it had not returned when the device went idle, so the
-        device waited for the host; otherwise the work was queued and the gap is the device's own) and ``launching`` (late,
-        no longer than ``launch_bound.gap_ns``, ended by work that its thread did not wait for, and not mostly spent in
-        synchronizations, allocations or the operating system).
+        Columns of ``account.gaps`` plus ``late`` (the call that ended it had not returned when the device went idle,
+        so the device waited for the host; otherwise the work was queued and the gap is the device's own) and
+        ``launching`` (late, no longer than ``launch_bound.gap_ns``, ended by work that its thread did not wait for,
+        and not mostly spent in synchronizations, allocations or the operating system).
     """
     gaps = scene.account.gaps
     ended = pl.DataFrame({"end_ns": gaps["end_ns"]}).join(
@@ -35,11 +35,10 @@ def launch_gaps(scene: Scene) -> pl.DataFrame:
 
 
 def _calls_by_start(scene: Scene) -> pl.DataFrame:
-    """By start of an operation (``end_ns`` of the gap before it): when its call returned, and whether that call waited."""
+    """By start of an operation, which is the end of a gap: when its call returned, and whether that call waited."""
     work = scene.work
     frames = [
-        f.select("start_ns", "call", "call_end_ns")
-        for f in (work.kernels, work.copies, work.memsets, work.graphs)
+        f.select("start_ns", "call", "call_end_ns") for f in (work.kernels, work.copies, work.memsets, work.graphs)
     ]
     ops = pl.concat(frames).join(work.calls.select("call", "waits"), on="call", how="left")
     return ops.group_by(end_ns="start_ns").agg(pl.col("call_end_ns").max(), pl.col("waits").any())

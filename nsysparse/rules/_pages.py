@@ -1,4 +1,4 @@
-"""Each rule's page, made of its docstring and its thresholds: what the command line prints and the documentation holds."""
+"""Each rule's page, made of its docstring and its thresholds: for the command line and the documentation."""
 
 from __future__ import annotations
 
@@ -56,8 +56,10 @@ def document(rules: list[ModuleType]) -> str:
         "",
         "Made from the rules' own text by `python docs/make_rules.py`; edit the docstrings in `nsysparse/rules/`.",
         "",
-        "A finding's severity follows what could at most be won of the window's wall time or of request latency. Its bound is",
-        "an upper bound: time without a kernel in which the feeding thread was held, or a submitted kernel was held up. Each",
+        "A finding's severity follows what could at most be won of the window's wall time or of request latency. Its"
+        " bound is",
+        "an upper bound: time without a kernel in which the feeding thread was held, or a submitted kernel was held"
+        " up. Each",
         "instant without a kernel is given to one finding only (`own_ns`); what is left is shown as unexplained.",
         "",
         "Change a threshold with `--set rule.threshold=value`, or in `[tool.nsysparse]` of `nsysparse.toml` or",

@@ -11,9 +11,7 @@ import polars as pl
 from nsysparse.accounting.windows import Window
 from nsysparse.joins.work import Work
 
-REGULAR = (
-    0.25  # half the distance between the quartiles, over the median, up to which a period is called regular
-)
+REGULAR = 0.25  # half the distance between the quartiles, over the median, up to which a period is called regular
 SAME = 0.1  # relative difference of two periods that are called the same
 MATCH = 0.95  # share of a sequence that must repeat
 LONGEST = 2_048  # longest period looked for in a sequence
@@ -39,8 +37,8 @@ def cadence(starts: pl.Series, work: Work, window: Window) -> dict[str, Any] | N
 
     Returns:
         None for fewer than four events; else ``events``, ``period_ns`` (median distance), ``spread_ratio`` (half the
-        distance between the quartiles, over the median), ``regular`` and ``nvtx`` (path of the range with the same period
-        and number, None when there is none).
+        distance between the quartiles, over the median), ``regular`` and ``nvtx`` (path of the range with the same
+        period and number, None when there is none).
     """
     at = np.sort(starts.drop_nulls().to_numpy())
     if at.size < 4:

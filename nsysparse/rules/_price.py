@@ -9,7 +9,7 @@ by side, so the wall gets shorter by at most what the thread that loses most wou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,8 +85,8 @@ class Waits:
 def waits_for(scene: Scene, copies: pl.DataFrame) -> Waits:
     """The calls that hold a thread up for some copies: those that wait, and the synchronizations that follow them.
 
-    A synchronization belongs to the copy that its thread sent last, if it sent nothing else since; the call of such a copy
-    belongs to it even if it does not wait by itself.
+    A synchronization belongs to the copy that its thread sent last, if it sent nothing else since; the call of such a
+    copy belongs to it even if it does not wait by itself.
     """
     ids = copies.filter("direct")["call"].drop_nulls().unique()
     turns = scene.turns
@@ -152,7 +152,7 @@ def price(
     )
 
 
-def _union(parts: object) -> Intervals:
+def _union(parts: Iterable[Intervals]) -> Intervals:
     found = Intervals.none()
     for part in parts:  # threads
         found = found | part

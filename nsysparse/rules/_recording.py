@@ -1,4 +1,4 @@
-"""What rules read of a recording beyond the accounts: stacks, CPU samples and OS runtime calls, each when first asked."""
+"""What rules read of a recording beyond the accounts: stacks, samples and OS runtime calls, when first asked."""
 
 from __future__ import annotations
 

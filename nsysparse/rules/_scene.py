@@ -24,7 +24,7 @@ import polars as pl
 from nsysparse.accounting.copies import HOST_KINDS
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.integrity import Verdict
-from nsysparse.intervals import Intervals
+from nsysparse.intervals import Intervals, Times, times
 from nsysparse.joins.work import Work
 from nsysparse.rules import _periods
 from nsysparse.rules._recording import Recording
@@ -103,8 +103,9 @@ class Scene:
         """The calls of the threads that send this device work, in their order, around the window.
 
         Returns:
-            Columns of ``work.calls`` in ``thread``, ``start_ns`` order, plus ``turn`` (row number), ``pause_ns`` (silence
-            of the thread before it), ``stretch`` (number of the stretch without a pause), ``last_work`` (the thread's last call that sent work, itself included) and
+            Columns of ``work.calls`` in ``thread``, ``start_ns`` order, plus ``turn`` (row number), ``pause_ns``
+            (silence of the thread before it), ``stretch`` (number of the stretch without a pause), ``last_work`` (the
+            thread's last call that sent work, itself included) and
             ``next_start_ns`` (of the thread's next call).
         """
         window = self.account.window
@@ -131,7 +132,7 @@ class Scene:
 
     @cached_property
     def copies(self) -> pl.DataFrame:
-        """The copies that start in the window: columns of ``account.copies`` plus ``direct``, ``burst``, ``decile``, ``role``."""
+        """Copies that start in the window: ``account.copies`` plus ``direct``, ``burst``, ``decile`` and ``role``."""
         copies = self.account.copies.filter("counted").with_columns(
             direct=(pl.col("does").cast(pl.String) == "copy").fill_null(False),
             waits=pl.col("waits").fill_null(False),
@@ -140,21 +141,21 @@ class Scene:
         copies = copies.join(self._bursts, on="call", how="left", maintain_order="left")
         return _with_roles(copies, self)
 
-    def deciles(self, instants: pl.Series) -> np.ndarray:
+    def deciles(self, instants: pl.Series) -> Times:
         """For each instant, in which tenth of the device's operations (not of its time) it lies."""
         starts = self._op_starts
         rank = np.searchsorted(starts, instants.to_numpy(), side="right")
-        return np.minimum(rank * DECILES // max(starts.size, 1), DECILES - 1).astype(np.int64)
+        return times(np.minimum(rank * DECILES // max(starts.size, 1), DECILES - 1))
 
     @cached_property
-    def _op_starts(self) -> np.ndarray:
+    def _op_starts(self) -> Times:
         window = self.account.window
-        starts = self.work.all()["start_ns"].sort().to_numpy()
+        starts = times(self.work.all()["start_ns"].sort())
         return starts[(starts >= window.start_ns) & (starts < window.end_ns)]
 
     @cached_property
     def _bursts(self) -> pl.DataFrame:
-        """Runs of copy calls of one direction on one thread, without another send or a long pause: ``call``, ``burst``."""
+        """Runs of copy calls of one direction on one thread, unbroken by a send or a pause: ``call``, ``burst``."""
         kinds = self.account.copies.group_by("call").agg(pl.col("kind").first())
         sends = self.turns.filter(pl.col("call") == pl.col("last_work")).join(
             kinds, on="call", how="left", maintain_order="left"
@@ -194,16 +195,8 @@ def recurs(deciles: pl.Expr) -> pl.Expr:
 def _with_roles(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
     kind = pl.col("kind_name")
     host = kind.is_in(list(HOST_KINDS))
-    loading = (
-        kind.is_in(TO_DEVICE)
-        & (pl.col("end_ns") <= scene.loading_end_ns)
-        & (scene.account.loading is not None)
-    )
-    scalar = (
-        kind.is_in(TO_HOST)
-        & pl.col("direct")
-        & (pl.col("bytes") <= scene.settings["scalar_readback.max_bytes"])
-    )
+    loading = kind.is_in(TO_DEVICE) & (pl.col("end_ns") <= scene.loading_end_ns) & (scene.account.loading is not None)
+    scalar = kind.is_in(TO_HOST) & pl.col("direct") & (pl.col("bytes") <= scene.settings["scalar_readback.max_bytes"])
     copies = copies.with_columns(
         role=pl.when(loading)
         .then(pl.lit("loading"))
@@ -276,9 +269,14 @@ def _mark_weights(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
         per_request = candidates.height / scene.requests
         period = max(period, round(per_request)) if period else round(per_request)
     moved = candidates["bytes"].head(period).sum() if period else 0
-    alone = period == 1 and (candidates["bytes"].mean() or 0) >= s["streamed_weights.table_bytes"]
+    alone = period == 1 and _mean(candidates["bytes"]) >= s["streamed_weights.table_bytes"]
     several = period >= s["streamed_weights.copies_per_step"] and moved >= s["streamed_weights.step_bytes"]
     repeats = period > 0 and candidates.height >= 3 * period
     if not (repeats and (alone or several)):
         return copies
     return copies.with_columns(role=pl.when(open_).then(pl.lit("weights")).otherwise("role"))
+
+
+def _mean(values: pl.Series) -> float:
+    mean = values.cast(pl.Float64).mean()
+    return mean if isinstance(mean, float) else 0.0

@@ -14,7 +14,8 @@ from nsysparse.source import Trace
 CHAIN = {"chain": pl.Int64, "depth": pl.Int64, "function": pl.String, "module": pl.String}
 # Frames that say nothing of the program: the profiler's, the language's, the framework's plumbing.
 PLUMBING = re.compile(
-    r"^(0x|\[|cuda[A-Z]|cu[A-Z]|_?_?Py|_start$|__libc|start_thread|clone|c10::|at::|std::|void c10::|torch::autograd::VariableType"
+    r"^(0x|\[|cuda[A-Z]|cu[A-Z]|_?_?Py|_start$|__libc|start_thread|clone"
+    r"|c10::|at::|std::|void c10::|torch::autograd::VariableType"
     r"|pybind11::|cfunction_|method_vectorcall|type_call|slot_tp|_Z|ggml_backend_cuda|ggml_backend_sched)"
 )
 PYTHON_METHOD = re.compile(r"^torch::autograd::THPVariable_(?!.*(?:_wrap|_get))([a-z]\w*)$")
@@ -48,9 +49,7 @@ def _named(trace: Trace, table: str) -> pl.DataFrame:
     if not frames.height:
         return pl.DataFrame(schema=CHAIN)
     functions = trace.strings(frames["symbol_id"]).with_columns(function=short_function(pl.col("value")))
-    modules = trace.strings(frames["module_id"]).with_columns(
-        module=pl.col("value").str.extract(r"([^/\\]*)$")
-    )
+    modules = trace.strings(frames["module_id"]).with_columns(module=pl.col("value").str.extract(r"([^/\\]*)$"))
     return (
         frames.join(functions.select("id", "function"), left_on="symbol_id", right_on="id", how="left")
         .join(modules.select("id", "module"), left_on="module_id", right_on="id", how="left")
@@ -74,15 +73,11 @@ def _offset(frames: pl.DataFrame, work: Work) -> int:
 
     The API's own name is in its chain; the offset for which that holds most often is the right one.
     """
-    calls = work.calls.filter(pl.col("callchain").is_not_null()).select(
-        "callchain", pl.col("name").cast(pl.String)
-    )
+    calls = work.calls.filter(pl.col("callchain").is_not_null()).select("callchain", pl.col("name").cast(pl.String))
     calls = calls.unique("callchain", keep="first", maintain_order=True).head(2_000)
     known = frames.select("chain", name="function").unique()
     hits = [
-        calls.with_columns(chain=pl.col("callchain") - offset)
-        .join(known, on=["chain", "name"], how="semi")
-        .height
+        calls.with_columns(chain=pl.col("callchain") - offset).join(known, on=["chain", "name"], how="semi").height
         for offset in (0, 1, -1)
     ]
     return (0, 1, -1)[int(np.argmax(hits))]

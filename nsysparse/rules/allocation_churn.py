@@ -3,14 +3,14 @@
 What it means: the threads that feed the device allocate or free memory in every step: ``cudaMalloc``, ``cudaFree``,
 ``cudaMallocHost``, ``cudaHostAlloc``, registering host memory, mapping.
 
-Why it costs: each such call takes tens of microseconds to milliseconds, ``cudaFree`` and most of the others wait for the
-device, and pinning memory takes as long as touching it. The bound is the time without a kernel in which the host was inside
-these calls, and of the idle time right after at most as much as it had waited for kernels.
+Why it costs: each such call takes tens of microseconds to milliseconds, ``cudaFree`` and most of the others wait for
+the device, and pinning memory takes as long as touching it. The bound is the time without a kernel in which the host
+was inside these calls, and of the idle time right after at most as much as it had waited for kernels.
 
 What to do: allocate once, before the loop, and reuse. In PyTorch the caching allocator does so unless memory is short:
-repeated ``cudaMalloc`` and ``cudaFree`` mean that it gives back and takes again (``torch.cuda.empty_cache()`` in the loop,
-fragmentation; try ``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``). In CUDA use ``cudaMallocAsync`` and a pool; pin host
-buffers once.
+repeated ``cudaMalloc`` and ``cudaFree`` mean that it gives back and takes again (``torch.cuda.empty_cache()`` in the
+loop, fragmentation; try ``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``). In CUDA use ``cudaMallocAsync`` and a
+pool; pin host buffers once.
 
 When to accept it: while a program warms up and its pools grow; calls that all lie at the beginning are not counted.
 
@@ -44,9 +44,11 @@ THRESHOLDS = {
 REMEDY = {
     PYTORCH: "Remove torch.cuda.empty_cache() from the loop, leave room for the caching allocator, try"
     " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and allocate pinned buffers once.",
-    CUPY: "Use CuPy's memory pools (cupy.get_default_memory_pool(), cupy.get_default_pinned_memory_pool()) and do not free their"
+    CUPY: "Use CuPy's memory pools (cupy.get_default_memory_pool(), cupy.get_default_pinned_memory_pool()) and do"
+    " not free their"
     " blocks in the loop.",
-    CUDA: "Allocate before the loop and reuse, or use cudaMallocAsync with a pool whose release threshold is raised; pin host"
+    CUDA: "Allocate before the loop and reuse, or use cudaMallocAsync with a pool whose release threshold is raised;"
+    " pin host"
     " buffers once.",
 }
 
@@ -96,7 +98,8 @@ def check(scene: Scene) -> Iterable[Found]:
         judged,
         title=f"{count(calls.height)} allocations and frees in the loop cost at most {percent(cost.wall_ratio(scene))}"
         f" {window_phrase(scene)}",
-        detail=f"{names} held the host for {duration(cost.waited_ns)}; no kernel ran in {duration(cost.idle_while_ns)} of it, and"
+        detail=f"{names} held the host for {duration(cost.waited_ns)}; no kernel ran in"
+        f" {duration(cost.idle_while_ns)} of it, and"
         f" the GPU was idle for another {duration(cost.after_ns)} right after.",
         remedy=worded(scene, REMEDY),
         price=cost,

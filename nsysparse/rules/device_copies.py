@@ -1,19 +1,19 @@
 """Device-to-device and peer traffic.
 
-What it means: copies within a device's memory, or between devices, that are large in number, bytes or time. Of peer copies
-the finding names the pairs.
+What it means: copies within a device's memory, or between devices, that are large in number, bytes or time. Of peer
+copies the finding names the pairs.
 
-Why it costs: a copy within the device reads and writes its memory and moves nothing forward; a peer copy takes a link that
-other GPUs need as well. The bound is the time in which these copies held a submitted kernel up.
+Why it costs: a copy within the device reads and writes its memory and moves nothing forward; a peer copy takes a link
+that other GPUs need as well. The bound is the time in which these copies held a submitted kernel up.
 
-What to do: within a device, look for tensors that are made contiguous, concatenated or cloned each step, for caches that
-grow by copying (allocate them once at full length), and for layouts that differ between two libraries. Between devices, send
-less or send earlier, overlap with compute on a stream of its own, and let NCCL do collectives.
+What to do: within a device, look for tensors that are made contiguous, concatenated or cloned each step, for caches
+that grow by copying (allocate them once at full length), and for layouts that differ between two libraries. Between
+devices, send less or send earlier, overlap with compute on a stream of its own, and let NCCL do collectives.
 
 When to accept it: when a copy is the work (shuffling, gathering), or when it runs beside kernels.
 
-When it may be wrong: where no kernel waits, nothing can be won and the finding is for information only. A peer copy's bytes
-are counted once, on the device whose stream ran it; the other device's memory is used as well.
+When it may be wrong: where no kernel waits, nothing can be won and the finding is for information only. A peer copy's
+bytes are counted once, on the device whose stream ran it; the other device's memory is used as well.
 """
 
 from __future__ import annotations
@@ -49,9 +49,11 @@ THRESHOLDS = {
     ),
 }
 REMEDY = {
-    PYTORCH: "Look for .contiguous(), .clone(), torch.cat and index_select in the loop; allocate caches once and write in"
+    PYTORCH: "Look for .contiguous(), .clone(), torch.cat and index_select in the loop; allocate caches once and"
+    " write in"
     " place; overlap peer copies on a side stream.",
-    CUDA: "Avoid the copy (write results where they are needed, allocate growing buffers once), or put it on a stream of its"
+    CUDA: "Avoid the copy (write results where they are needed, allocate growing buffers once), or put it on a"
+    " stream of its"
     " own beside the kernels.",
 }
 
@@ -67,7 +69,7 @@ def check(scene: Scene) -> Iterable[Found]:
 
 def _found(scene: Scene, copies: pl.DataFrame, peer: bool) -> Iterable[Found]:
     cost = price(scene, Waits({}, scene.turns.head(0)), copies)
-    exposed = copies["exposed_ns"].sum() / scene.account.window.length_ns
+    exposed = int(copies["exposed_ns"].sum()) / scene.account.window.length_ns
     judged = judge(scene, ID, cost.share(scene), "medium")
     if judged is None:
         if exposed < scene.settings[f"{ID}.traffic_ratio"]:
@@ -81,7 +83,8 @@ def _found(scene: Scene, copies: pl.DataFrame, peer: bool) -> Iterable[Found]:
         ID,
         judged,
         title=f"{what}{pairs}: {count(figures['copies'])}, {size(figures['bytes'])}, {percent(exposed)} of the window",
-        detail=f"{count(figures['copies'])} copies of {size(figures['median_bytes'])}{every(figures)}{from_where(figures)} at"
+        detail=f"{count(figures['copies'])} copies of"
+        f" {size(figures['median_bytes'])}{every(figures)}{from_where(figures)} at"
         f" {bandwidth(figures['bandwidth'])} ran with no kernel beside them for {duration(figures['exposed_ns'])}"
         f" ({percent(exposed)} of the window) and held submitted kernels up for {duration(cost.held_up_ns)}"
         f" ({percent(cost.wall_ratio(scene))} {window_phrase(scene)}).",

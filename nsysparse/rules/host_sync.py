@@ -1,20 +1,21 @@
 """Host synchronization on the critical path.
 
-What it means: a thread that launches kernels stops in synchronize calls (device, stream or event) in every step. Waits that
-belong to a copy (pageable copies, scalar read-backs, saved state) and implicit ones (allocations) are listed beside, and
-priced by the findings of their own.
+What it means: a thread that launches kernels stops in synchronize calls (device, stream or event) in every step. Waits
+that belong to a copy (pageable copies, scalar read-backs, saved state) and implicit ones (allocations) are listed
+beside, and priced by the findings of their own.
 
-Why it costs: while the thread waits it launches nothing; when the device is done it is idle until the thread has come back
-and launched again. Time in which the host waited and the GPU worked is not lost. The bound is the time without a kernel
-inside the calls and, of the idle time right after, at most as much as the thread had waited for kernels. Where the
-synchronization fetches a result of a copy to the host, which the program needs, only the time inside the call counts.
+Why it costs: while the thread waits it launches nothing; when the device is done it is idle until the thread has come
+back and launched again. Time in which the host waited and the GPU worked is not lost. The bound is the time without a
+kernel inside the calls and, of the idle time right after, at most as much as the thread had waited for kernels. Where
+the synchronization fetches a result of a copy to the host, which the program needs, only the time inside the call
+counts.
 
-What to do: drop synchronizations that are there for timing or caution; wait for one event instead of the whole device; let
-the wait of step N come after the launches of step N+1. In PyTorch look for ``torch.cuda.synchronize()`` and for implicit
-ones with ``torch.cuda.set_sync_debug_mode('warn')``.
+What to do: drop synchronizations that are there for timing or caution; wait for one event instead of the whole device;
+let the wait of step N come after the launches of step N+1. In PyTorch look for ``torch.cuda.synchronize()`` and for
+implicit ones with ``torch.cuda.set_sync_debug_mode('warn')``.
 
-When to accept it: at the end of a measurement, before results are used, or as a throttle that keeps the host from running
-too far ahead (then the GPU stays busy and the price here is near nothing).
+When to accept it: at the end of a measurement, before results are used, or as a throttle that keeps the host from
+running too far ahead (then the GPU stays busy and the price here is near nothing).
 
 When it may be wrong: what comes after the synchronization may need it for a reason that no trace shows, such as a host
 callback or a file written. Idle time after it may be the host's own work; the bound counts at most the time waited.
@@ -98,9 +99,7 @@ def _synchronizations(scene: Scene) -> pl.DataFrame:
         & pl.col("thread").is_in(scene.feeders)
     ).join(roles, left_on="last_work", right_on="call", how="left", maintain_order="left")
     syncs = syncs.filter(~pl.col("role").is_in(list(PRICED_ELSEWHERE)).fill_null(False))
-    return syncs.with_columns(needed=pl.col("kind_name").is_in(TO_HOST).fill_null(False)).drop(
-        "role", "kind_name"
-    )
+    return syncs.with_columns(needed=pl.col("kind_name").is_in(TO_HOST).fill_null(False)).drop("role", "kind_name")
 
 
 def _figures(scene: Scene, waits: Waits) -> dict[str, Any]:
@@ -144,11 +143,10 @@ def _figures(scene: Scene, waits: Waits) -> dict[str, Any]:
 
 def _detail(scene: Scene, figures: dict[str, Any], cost: Price) -> str:
     rows: list[dict[str, Any]] = figures["by_caller"]
-    names = ", ".join(
-        f"{count(r['calls'])} {r['api']}" + (f" in {r['nvtx']}" if r["nvtx"] else "") for r in rows[:3]
-    )
+    names = ", ".join(f"{count(r['calls'])} {r['api']}" + (f" in {r['nvtx']}" if r["nvtx"] else "") for r in rows[:3])
     return (
-        f"{names}: the host waited {duration(cost.waited_ns)}, and in {duration(cost.idle_while_ns)} of it no kernel ran;"
+        f"{names}: the host waited {duration(cost.waited_ns)}, and in {duration(cost.idle_while_ns)} of it no kernel"
+        " ran;"
         f" another {duration(cost.after_ns)} the GPU was idle right after. Without the waits at most"
         f" {duration(cost.bound_ns)} could be won."
     )

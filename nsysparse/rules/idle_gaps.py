@@ -1,20 +1,22 @@
 """Idle gaps.
 
-What it means: again and again the device has nothing to do for a tenth of a millisecond and longer, not because the next
-launch of a sequence is on its way, and no other finding explains it. The finding sorts the gaps by length and by what the host thread that ended each was doing: no traced call (it computes, or
-waits in something that was not traced), waiting in the operating system, in other CUDA calls, in the profiler.
+What it means: again and again the device has nothing to do for a tenth of a millisecond and longer, not because the
+next launch of a sequence is on its way, and no other finding explains it. The finding sorts the gaps by length and by
+what the host thread that ended each was doing: no traced call (it computes, or waits in something that was not
+traced), waiting in the operating system, in other CUDA calls, in the profiler.
 
-Why it costs: the GPU is paid for and waits. The bound is the idle time of the gaps that recur, without what other findings
-claim; single long gaps (imports, compilation, the first request) are listed and not counted.
+Why it costs: the GPU is paid for and waits. The bound is the idle time of the gaps that recur, without what other
+findings claim; single long gaps (imports, compilation, the first request) are listed and not counted.
 
-What to do: find what the host does there. Where CPU samples were recorded, their functions are named; where not, record them
-(``nsys profile --sample=process-tree``) or put NVTX ranges around the host's work. Then move it off the thread that launches
-(data loading into workers, tokenizing into another process), batch it, or do it while the GPU works on the step before.
+What to do: find what the host does there. Where CPU samples were recorded, their functions are named; where not,
+record them (``nsys profile --sample=process-tree``) or put NVTX ranges around the host's work. Then move it off the
+thread that launches (data loading into workers, tokenizing into another process), batch it, or do it while the GPU
+works on the step before.
 
 When to accept it: when there is no work, as in a server with few requests.
 
-When it may be wrong: waiting for requests looks like working, unless OS runtime calls were recorded (``-t osrt``). A window
-that holds more than the steady state (no repeated NVTX ranges) includes start-up.
+When it may be wrong: waiting for requests looks like working, unless OS runtime calls were recorded (``-t osrt``). A
+window that holds more than the steady state (no repeated NVTX ranges) includes start-up.
 """
 
 from __future__ import annotations
@@ -46,12 +48,8 @@ THRESHOLDS = {
         "The bound is loose: somebody has to do the host's work, and a server may simply have had none.",
         floor=0.10,
     ),
-    "gap_ns": Threshold(
-        100_000, "ns", "Shorter gaps are the pace of launching and the device's own latency."
-    ),
-    "recurring": Threshold(
-        5, "number", "Gaps of one order of magnitude from which they are a habit and no accident."
-    ),
+    "gap_ns": Threshold(100_000, "ns", "Shorter gaps are the pace of launching and the device's own latency."),
+    "recurring": Threshold(5, "number", "Gaps of one order of magnitude from which they are a habit and no accident."),
 }
 ALL = [*ACTIVITIES, NOTHING, UNKNOWN_THREAD]
 SAID = {
@@ -70,9 +68,7 @@ SAID = {
 def check(scene: Scene) -> Iterable[Found]:
     """Price idle time that recurs and that nothing else explains."""
     gaps = launch_gaps(scene).filter(pl.col("late") & ~pl.col("launching"))
-    gaps = gaps.filter(
-        (pl.col("gap_ns") >= scene.settings[f"{ID}.gap_ns"]) & (pl.col("end_ns") > scene.loading_end_ns)
-    )
+    gaps = gaps.filter((pl.col("gap_ns") >= scene.settings[f"{ID}.gap_ns"]) & (pl.col("end_ns") > scene.loading_end_ns))
     taken = scene.claimed.covered(gaps["start_ns"], gaps["end_ns"])
     gaps = gaps.filter(pl.Series(taken, dtype=pl.Int64) < 0.5 * pl.col("gap_ns"))
     gaps = gaps.with_columns(
@@ -185,13 +181,9 @@ def _sampled(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, Any]]:
     for (thread,), part in gaps.group_by("thread", maintain_order=True):
         union = Intervals.union_of(part["start_ns"], part["end_ns"])
         mine = samples.filter(pl.col("thread") == thread)
-        chosen.append(
-            mine.filter(pl.Series(union.contains(mine["time_ns"].to_numpy()), dtype=pl.Boolean))["sample"]
-        )
+        chosen.append(mine.filter(pl.Series(union.contains(mine["time_ns"].to_numpy()), dtype=pl.Boolean))["sample"])
     stacks = scene.recording.sample_chains(pl.concat(chosen))
-    plain = stacks.filter(
-        ~pl.col("function").str.contains(_stacks.PLUMBING.pattern) & (pl.col("function") != "")
-    )
+    plain = stacks.filter(~pl.col("function").str.contains(_stacks.PLUMBING.pattern) & (pl.col("function") != ""))
     first = plain.sort("chain", "depth").group_by("chain", maintain_order=True).first()
     table = first.group_by("function").len("samples").sort("samples", "function", descending=[True, False])
     return table.head(5).to_dicts()
@@ -200,9 +192,7 @@ def _sampled(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, Any]]:
 def _detail(figures: dict[str, Any], cost: Price) -> str:
     spent: dict[str, int] = figures["by_activity_ns"]
     shown = [f"{duration(n)} {SAID[a]}" for a, n in list(spent.items())[:2]]
-    text = (
-        f"In these gaps, {duration(cost.bound_ns)} in all, the thread that ended them was {'; '.join(shown)}."
-    )
+    text = f"In these gaps, {duration(cost.bound_ns)} in all, the thread that ended them was {'; '.join(shown)}."
     outside = figures["outside_ranges_ns"]
     if isinstance(outside, int) and outside > 0:
         text += f" {duration(outside)} lie outside every NVTX range."
@@ -218,7 +208,8 @@ def _detail(figures: dict[str, Any], cost: Price) -> str:
 def _remedy(figures: dict[str, Any]) -> str:
     if figures["most"] == "OS runtime call":
         return (
-            "The thread that feeds the GPU waits for another thread or process: give it more workers (DataLoader(num_workers=...,"
+            "The thread that feeds the GPU waits for another thread or process: give it more workers"
+            " (DataLoader(num_workers=...,"
             " prefetch_factor=...)), or let it wait for the next input while the GPU works on this one."
         )
     if figures["most"] == "other CUDA call":

@@ -4,8 +4,8 @@ What it means: the device finishes each kernel before the host has launched the 
 between two launches of the same thread is longer than the kernels it launches: the host, not the GPU, sets the pace.
 
 Why it costs: the device is idle between nearly all kernels. The bound is the idle time that ended when such a launch
-arrived, of gaps short enough to lie inside a sequence of launches, without what other findings claim. It is what the GPU
-waits for launches in all; the kernels' own time remains.
+arrived, of gaps short enough to lie inside a sequence of launches, without what other findings claim. It is what the
+GPU waits for launches in all; the kernels' own time remains.
 
 What to do: launch more work at a time. Capture the step in a CUDA graph (in PyTorch
 ``torch.compile(mode='reduce-overhead')`` or ``torch.cuda.graph``), fuse (``torch.compile``, fused optimizers,
@@ -48,15 +48,18 @@ THRESHOLDS = {
     "gap_ns": Threshold(
         1_000_000,
         "ns",
-        "A launch costs 2 to 10 us from C++, 10 to 50 from eager Python, several 100 with backtraces; a pause of more than"
+        "A launch costs 2 to 10 us from C++, 10 to 50 from eager Python, several 100 with backtraces; a pause of"
+        " more than"
         " a millisecond is other work.",
     ),
 }
 REMEDY = {
-    PYTORCH: "Capture the step in a CUDA graph (torch.compile(mode='reduce-overhead'), torch.cuda.graph), fuse the optimizer"
+    PYTORCH: "Capture the step in a CUDA graph (torch.compile(mode='reduce-overhead'), torch.cuda.graph), fuse the"
+    " optimizer"
     " (fused=True) and elementwise operations (torch.compile), or raise the batch size.",
     JAX: "Put the whole step, loop included (lax.scan), under one jax.jit, or raise the batch size.",
-    LLAMA_CPP: "Serve more sequences a batch (--parallel, --batch-size), and build with CUDA graphs on (GGML_CUDA_GRAPHS).",
+    LLAMA_CPP: "Serve more sequences a batch (--parallel, --batch-size), and build with CUDA graphs on"
+    " (GGML_CUDA_GRAPHS).",
     CUDA: "Capture the sequence in a CUDA graph, fuse kernels, or give each more work.",
 }
 
@@ -82,7 +85,8 @@ def check(scene: Scene) -> Iterable[Found]:
         scene,
         ID,
         judged,
-        title=f"Launch-bound: the GPU waits for the next launch for {percent(cost.wall_ratio(scene))} {window_phrase(scene)}",
+        title=f"Launch-bound: the GPU waits for the next launch for {percent(cost.wall_ratio(scene))}"
+        f" {window_phrase(scene)}",
         detail=_detail(scene, figures, cost),
         remedy=worded(scene, REMEDY),
         price=cost,
@@ -94,27 +98,26 @@ def check(scene: Scene) -> Iterable[Found]:
 def _figures(scene: Scene, gaps: pl.DataFrame, claim: Intervals) -> dict[str, Any] | None:
     """Kernel and launch times, and how many operations found the queue empty."""
     launches = scene.turns.filter(pl.col("does").is_in(["launch", "graph launch"]))
-    between = launches.with_columns(
-        interval=(pl.col("start_ns") - pl.col("start_ns").shift(1)).over("thread")
-    )["interval"]
+    between = launches.with_columns(interval=(pl.col("start_ns") - pl.col("start_ns").shift(1)).over("thread"))[
+        "interval"
+    ]
     short = between.filter(between <= scene.settings[f"{ID}.gap_ns"])
     parts = [f.filter("counted") for f in (scene.account.kernels,)]
     took = pl.concat(
-        [(p["end_ns"] - p["start_ns"]) for p in parts]
-        + [scene.work.graphs["end_ns"] - scene.work.graphs["start_ns"]]
+        [(p["end_ns"] - p["start_ns"]) for p in parts] + [scene.work.graphs["end_ns"] - scene.work.graphs["start_ns"]]
     )
     if not short.len() or not took.len():
         return None
     calls = Intervals.union_of(launches["start_ns"], launches["end_ns"])
     return {
         "kernels": took.len(),
-        "kernel_median_ns": float(took.median()),
+        "kernel_median_ns": took.median(),
         "launches": launches.height,
         "graph_launches": int((launches["does"] == "graph launch").sum()),
-        "launch_interval_ns": float(short.median()),
-        "launch_call_median_ns": float((launches["end_ns"] - launches["start_ns"]).median()),
+        "launch_interval_ns": short.median(),
+        "launch_call_median_ns": (launches["end_ns"] - launches["start_ns"]).median(),
         "gaps": gaps.height,
-        "gap_median_ns": float(gaps["gap_ns"].median()) if gaps.height else None,
+        "gap_median_ns": gaps["gap_ns"].median(),
         "empty_queue_ratio": min(gaps.height / took.len(), 1.0),
         "idle_in_launch_calls_ns": (calls & claim).length,
         "threads": [
@@ -134,9 +137,12 @@ def _detail(scene: Scene, figures: dict[str, Any], cost: Price) -> str:
     each = figures["kernels_per_request"]
     per = f" ({count(round(each))} a request)" if isinstance(each, float) else ""
     text = (
-        f"{count(figures['kernels'])} kernels or graphs{per} of {duration(figures['kernel_median_ns'])} in the median, one launched every"
-        f" {duration(figures['launch_interval_ns'])}: {count(figures['gaps'])} times the device had run dry when the launch came, for"
-        f" {duration(cost.bound_ns)} in all; in {duration(figures['idle_in_launch_calls_ns'])} of it the host was inside launch calls."
+        f"{count(figures['kernels'])} kernels or graphs{per} of {duration(figures['kernel_median_ns'])} in the"
+        " median, one launched every"
+        f" {duration(figures['launch_interval_ns'])}: {count(figures['gaps'])} times the device had run dry when the"
+        " launch came, for"
+        f" {duration(cost.bound_ns)} in all; in {duration(figures['idle_in_launch_calls_ns'])} of it the host was"
+        " inside launch calls."
     )
     if figures["stacks_recorded"]:
         text += " Backtraces were recorded, which slows every launch: without them the share is smaller."

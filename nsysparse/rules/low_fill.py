@@ -1,20 +1,20 @@
 """Busy but not full.
 
-What it means: kernels run nearly all the time, and utilization looks high, but they are too small to fill the device: few
-blocks, or blocks that leave most multiprocessors without work.
+What it means: kernels run nearly all the time, and utilization looks high, but they are too small to fill the device:
+few blocks, or blocks that leave most multiprocessors without work.
 
-Why it costs: a kernel that uses a tenth of the multiprocessors takes as long as one that does ten times the work. How much
-could be won cannot be said from a trace: it depends on what limits each kernel. The fill is an estimate from launch shape
-and the device's limits, weighted by time.
+Why it costs: a kernel that uses a tenth of the multiprocessors takes as long as one that does ten times the work. How
+much could be won cannot be said from a trace: it depends on what limits each kernel. The fill is an estimate from
+launch shape and the device's limits, weighted by time.
 
-What to do: raise the batch size, run independent work side by side on several streams (or under MPS), fuse small kernels, or
-choose another algorithm or tile size for the named kernels. GPU metrics (``--gpu-metrics-devices``) measure what is
-estimated here.
+What to do: raise the batch size, run independent work side by side on several streams (or under MPS), fuse small
+kernels, or choose another algorithm or tile size for the named kernels. GPU metrics (``--gpu-metrics-devices``)
+measure what is estimated here.
 
 When to accept it: at batch size one, where latency matters and there is no more work to give.
 
-When it may be wrong: a kernel of few blocks can be bound by memory and be as fast as it gets; a full grid says nothing of
-how well it computes. Kernels that run at the same time on other streams fill what one leaves.
+When it may be wrong: a kernel of few blocks can be bound by memory and be as fast as it gets; a full grid says nothing
+of how well it computes. Kernels that run at the same time on other streams fill what one leaves.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def check(scene: Scene) -> Iterable[Found | Skipped]:
         CONFIDENCES[0] if _streams(scene) > 1 else CONFIDENCES[1],
         account.number,
         f"Busy {percent(busy)} of the window with kernels that fill {percent(fill)} of the device",
-        f"{count(account.kernels.height)} kernels, {duration(account.busy.by_kind['kernels'].length)}; those with the most unfilled"
+        f"{count(account.kernels.height)} kernels, {duration(account.busy.by_kind['kernels'].length)}; those with the"
+        " most unfilled"
         f" time: {names}.",
         "Raise the batch size, run independent work on several streams or under MPS, or fuse; measure with"
         " --gpu-metrics-devices before changing kernels.",
@@ -86,9 +87,7 @@ def _streams(scene: Scene) -> int:
 def _worst(scene: Scene) -> list[dict[str, Any]]:
     """Kernels with the most time in which they leave the device unfilled."""
     table = scene.account.tables["kernels"].filter(pl.col("sm_fill").is_not_null())
-    table = table.with_columns(
-        unfilled_ns=((1 - pl.col("sm_fill")) * pl.col("time_ns")).round().cast(pl.Int64)
-    )
+    table = table.with_columns(unfilled_ns=((1 - pl.col("sm_fill")) * pl.col("time_ns")).round().cast(pl.Int64))
     return (
         table.sort("unfilled_ns", "name", descending=[True, False])
         .head(5)

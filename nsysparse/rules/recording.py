@@ -1,21 +1,23 @@
 """The recording itself.
 
 What it means: something about the recording limits what can be read from it: part of it is missing; CUDA graphs were
-recorded whole, so that their kernels and copies are hidden; backtraces of CUDA calls were recorded, which slows the host;
-the window is dominated by loading a model; or it is too short.
+recorded whole, so that their kernels and copies are hidden; backtraces of CUDA calls were recorded, which slows the
+host; the window is dominated by loading a model; or it is too short.
 
-Why it costs: no GPU time is lost, but a conclusion may be. Shares of an incomplete recording are shares of a part; a program
-slowed by backtraces looks more launch-bound than it is; a window that is mostly loading makes serving look idle.
+Why it costs: no GPU time is lost, but a conclusion may be. Shares of an incomplete recording are shares of a part; a
+program slowed by backtraces looks more launch-bound than it is; a window that is mostly loading makes serving look
+idle.
 
 What to do: record again as the finding says: a smaller recording or a newer Nsight Systems against loss,
-``--cuda-graph-trace=node`` for graphs, without ``--cudabacktrace`` when times matter, with NVTX ranges around requests or
+``--cuda-graph-trace=node`` for graphs, without ``--cudabacktrace`` when times matter, with NVTX ranges around requests
+or
 ``--window`` past the loading phase.
 
-When to accept it: when what is asked for does not depend on what is missing, and for backtraces when the question is who
-sends the work, not how long it takes.
+When to accept it: when what is asked for does not depend on what is missing, and for backtraces when the question is
+who sends the work, not how long it takes.
 
-When it may be wrong: signs of loss are indirect; the integrity checks say how sure each is. A program that stops using the
-GPU halfway looks cut off.
+When it may be wrong: signs of loss are indirect; the integrity checks say how sure each is. A program that stops using
+the GPU halfway looks cut off.
 """
 
 from __future__ import annotations
@@ -94,7 +96,8 @@ def _graphs(scenes: Sequence[Scene]) -> Iterable[Finding]:
                 "high",
                 scene.account.number,
                 f"Whole CUDA graphs hide what runs in {percent(share)} of the window",
-                f"{count(scene.work.graphs.height)} graphs were recorded as one span each; rules on kernels and copies cannot look"
+                f"{count(scene.work.graphs.height)} graphs were recorded as one span each; rules on kernels and"
+                " copies cannot look"
                 " inside.",
                 "Record with --cuda-graph-trace=node.",
                 None,
@@ -115,7 +118,8 @@ def _backtraces(scenes: Sequence[Scene]) -> Finding | None:
         "high",
         None,
         f"Backtraces of {count(traced)} CUDA calls were recorded: the host ran slower than it does",
-        f"A launch call took {duration(took.median())} in the median; each backtrace adds to the time of its call and to the gap"
+        f"A launch call took {duration(took.median())} in the median; each backtrace adds to the time of its call and"
+        " to the gap"
         " before the next. Who sends the work is right; how long the host takes is an upper bound.",
         "For times, record again without --cudabacktrace; keep this recording for the call paths.",
         None,
@@ -137,7 +141,8 @@ def _loading(scenes: Sequence[Scene]) -> Iterable[Finding]:
                 "high",
                 scene.account.number,
                 f"Loading a model takes {percent(share)} of the window",
-                f"Until {loading.end_ns / 1e9:.3f} s the recording loads a model; shares of the whole window say little of serving.",
+                f"Until {loading.end_ns / 1e9:.3f} s the recording loads a model; shares of the whole window say"
+                " little of serving.",
                 f"Look past it with --window {loading.end_ns / 1e9:.3f}s.., or put NVTX ranges around requests.",
                 None,
                 {"loading_end_ns": loading.end_ns, "loading_window_ratio": share, "bytes": loading.bytes},

@@ -1,19 +1,21 @@
 """Scalar read-back.
 
-What it means: every step, the program fetches a number from the device and waits for it: ``loss.item()``, ``.cpu()`` on a
-metric, a comparison of a device tensor in an ``if``. In the trace it is a copy of a few bytes to the host and a
+What it means: every step, the program fetches a number from the device and waits for it: ``loss.item()``, ``.cpu()``
+on a metric, a comparison of a device tensor in an ``if``. In the trace it is a copy of a few bytes to the host and a
 synchronization by the same thread before its next launch.
 
-Why it costs: the thread stops until all work before the copy is done, so it cannot launch ahead, and the device runs dry
-until the next launch arrives. What it merely waits for (kernels that had to run anyway) is no cost. The price of one
-read-back is the time without a kernel while the thread was inside it, and, of the idle time right after it, at most as much
-as the thread had waited for kernels. If the device had run dry before, the price is the calls alone, however long the step.
+Why it costs: the thread stops until all work before the copy is done, so it cannot launch ahead, and the device runs
+dry until the next launch arrives. What it merely waits for (kernels that had to run anyway) is no cost. The price of
+one read-back is the time without a kernel while the thread was inside it, and, of the idle time right after it, at
+most as much as the thread had waited for kernels. If the device had run dry before, the price is the calls alone,
+however long the step.
 
 What to do: read less often (every 50th step), keep sums on the device and read them once, or copy into pinned memory
-without blocking and look at the number one step later. In PyTorch: ``total += loss.detach()`` instead of ``loss.item()``.
+without blocking and look at the number one step later. In PyTorch: ``total += loss.detach()`` instead of
+``loss.item()``.
 
-When to accept it: when the program needs the number to decide what comes next (a stop token, a gradient norm that may skip
-a step), and when the price below is small, which it is wherever the host is slower than the device.
+When to accept it: when the program needs the number to decide what comes next (a stop token, a gradient norm that may
+skip a step), and when the price below is small, which it is wherever the host is slower than the device.
 
 When it may be wrong: the copy may be of a few bytes that are no scalar (a short list of tokens); raise or lower
 ``max_bytes``. What follows the read-back may be slow for reasons of its own; the bound counts at most the time waited.
@@ -62,9 +64,11 @@ THRESHOLDS = {
 REMEDY = {
     PYTORCH: "Keep the number on the device (total += loss.detach()) and call .item() every N steps, or copy it with"
     " non_blocking=True into pinned memory and read it a step later.",
-    JAX: "Keep metrics as device arrays and convert them (float(x), np.asarray) every N steps; jax.jit returns before they"
+    JAX: "Keep metrics as device arrays and convert them (float(x), np.asarray) every N steps; jax.jit returns"
+    " before they"
     " are computed.",
-    CUDA: "Accumulate on the device and read every N steps, or cudaMemcpyAsync into pinned memory and look at it after an"
+    CUDA: "Accumulate on the device and read every N steps, or cudaMemcpyAsync into pinned memory and look at it"
+    " after an"
     " event of the step before.",
 }
 
@@ -132,14 +136,17 @@ def _title(scene: Scene, figures: dict[str, Any], cost: Price) -> str:
 def _detail(figures: dict[str, Any], cost: Price) -> str:
     beyond = figures["waited_for_kernels_ns"]
     text = (
-        f"Copies of {count(figures['median_bytes'])} bytes{every(figures)}{from_where(figures)} with their synchronizations"
-        f" held the host for {duration(cost.waited_ns)}; {duration(beyond)} of that it waited for kernels that had to run"
+        f"Copies of {count(figures['median_bytes'])} bytes{every(figures)}{from_where(figures)} with their"
+        " synchronizations"
+        f" held the host for {duration(cost.waited_ns)}; {duration(beyond)} of that it waited for kernels that had to"
+        " run"
         f" anyway. Their price is {duration(cost.bound_ns)}."
     )
     dry, before = figures["dry_before_ratio"], figures["dry_before_median_ns"]
     if isinstance(dry, float) and dry > 0.5 and isinstance(before, int):
         text += (
-            f" Before {percent(dry)} of them the GPU had already run dry, by {duration(before)} in the median: the read-back"
+            f" Before {percent(dry)} of them the GPU had already run dry, by {duration(before)} in the median: the"
+            " read-back"
             " is not what starves it."
         )
     return text

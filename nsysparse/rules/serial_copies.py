@@ -1,23 +1,23 @@
 """Copy and compute in sequence that could overlap.
 
-What it means: copies that nobody blocks on (pinned memory, asynchronous calls, copies inside CUDA graphs) alternate with
-kernels: a kernel has been submitted, and does not start before the copy is done. Copy engines and multiprocessors could work
-at the same time and do not.
+What it means: copies that nobody blocks on (pinned memory, asynchronous calls, copies inside CUDA graphs) alternate
+with kernels: a kernel has been submitted, and does not start before the copy is done. Copy engines and multiprocessors
+could work at the same time and do not.
 
-Why it costs: the device does one thing after the other. The bound is the time in which these copies held a submitted kernel
-up, and never more than the shorter of copies and kernels, because that is all that overlapping can hide.
+Why it costs: the device does one thing after the other. The bound is the time in which these copies held a submitted
+kernel up, and never more than the shorter of copies and kernels, because that is all that overlapping can hide.
 
-What to do: copy on a stream of its own, one step ahead (double buffering): while step N computes, step N+1's input comes in
-and step N-1's result goes out; order them with events, not by sharing a stream. For copies captured in a graph, split copy
-and compute into two graphs on two streams, or give the graph two buffers.
+What to do: copy on a stream of its own, one step ahead (double buffering): while step N computes, step N+1's input
+comes in and step N-1's result goes out; order them with events, not by sharing a stream. For copies captured in a
+graph, split copy and compute into two graphs on two streams, or give the graph two buffers.
 
 When to accept it: when the kernel needs exactly this copy and nothing could be copied earlier (the input has only just
 come), or when the copies are a few percent.
 
-When it may be wrong: a trace shows order, not need. A copy to the host on the kernels' own stream does not have to precede
-the next kernel, so that is habit, as far as the trace can tell; a copy to the device on that stream is probably this step's
-input and could be made a step earlier; a copy on another stream, on which the kernel waits by an event, is a dependency that
-somebody declared. The finding says which of these it saw, and how sure it is.
+When it may be wrong: a trace shows order, not need. A copy to the host on the kernels' own stream does not have to
+precede the next kernel, so that is habit, as far as the trace can tell; a copy to the device on that stream is
+probably this step's input and could be made a step earlier; a copy on another stream, on which the kernel waits by an
+event, is a dependency that somebody declared. The finding says which of these it saw, and how sure it is.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ THRESHOLDS = shares(
     floor=0.02,
 )
 REMEDY = {
-    PYTORCH: "Copy the next batch on a side stream (with torch.cuda.stream(side): nxt = host.to(device, non_blocking=True)),"
+    PYTORCH: "Copy the next batch on a side stream (with torch.cuda.stream(side): nxt = host.to(device,"
+    " non_blocking=True)),"
     " make the compute stream wait for it (wait_stream) only when it is used, and fetch results on another stream.",
     CUDA: "Give copies streams of their own and two buffers each: copy N+1 in and N-1 out while N computes, ordered by"
     " cudaStreamWaitEvent.",

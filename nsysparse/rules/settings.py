@@ -46,9 +46,7 @@ class Threshold:
 def shares(low: float, medium: float, high: float, why: str, floor: float = 0.001) -> dict[str, Threshold]:
     """The four thresholds that turn a share of wall time or of request latency into a severity."""
     return {
-        "floor": Threshold(
-            floor, "ratio", "Below this share the rule has nothing to say: it is not worth reading."
-        ),
+        "floor": Threshold(floor, "ratio", "Below this share the rule has nothing to say: it is not worth reading."),
         "low": Threshold(low, "ratio", f"{why} From this share on: low."),
         "medium": Threshold(medium, "ratio", "From this share on: medium."),
         "high": Threshold(high, "ratio", "From this share on: high."),
@@ -94,14 +92,12 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, float]:
         except ValueError:
             separator = ""
         if not separator or "." not in name:
-            raise UsageError(
-                f"--set {pair}: not of the form rule.threshold=value", "as in --set launch_bound.low=0.3"
-            )
+            raise UsageError(f"--set {pair}: not of the form rule.threshold=value", "as in --set launch_bound.low=0.3")
     return found
 
 
 def find_file(start: Path) -> Path | None:
-    """The nearest settings file at or above a folder that has a table for nsysparse; unreadable ones are passed over."""
+    """The nearest settings file at or above a folder with a table for nsysparse; unreadable ones are passed over."""
     for folder in (start, *start.parents):
         for path in (folder / name for name in FILES):
             try:
@@ -136,9 +132,7 @@ def _table(path: Path) -> dict[str, Any] | None:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path.name}", "check its permissions and that it is UTF-8") from error
     except ValueError as error:
-        raise UsageError(
-            f"{path.name} is no TOML: {' '.join(str(error).split())[:120]}", "correct it"
-        ) from error
+        raise UsageError(f"{path.name} is no TOML: {' '.join(str(error).split())[:120]}", "correct it") from error
     tool = document.get("tool")
     table = tool.get("nsysparse") if isinstance(tool, dict) else None
     return table if isinstance(table, dict) else None

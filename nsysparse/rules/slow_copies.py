@@ -1,22 +1,23 @@
 """Copies below the link's reach.
 
-What it means: large copies between host and device run far below what the link can do. The reach is 85% of the link's peak
-by GPU model (or the peak you give), or, where the model does not tell, the best large pinned copy of the same recording.
-Pageable and pinned copies are told apart, because they are slow for different reasons.
+What it means: large copies between host and device run far below what the link can do. The reach is 85% of the link's
+peak by GPU model (or the peak you give), or, where the model does not tell, the best large pinned copy of the same
+recording. Pageable and pinned copies are told apart, because they are slow for different reasons.
 
-Why it costs: a copy at a third of the bandwidth takes three times as long. For copies from pinned memory the bound is the
-time beyond what the reach would take, as far as it held a kernel or the feeding thread up. For pageable copies the cause is
-the staging buffer; what that costs is in the findings on those copies, and here they are only listed.
+Why it costs: a copy at a third of the bandwidth takes three times as long. For copies from pinned memory the bound is
+the time beyond what the reach would take, as far as it held a kernel or the feeding thread up. For pageable copies the
+cause is the staging buffer; what that costs is in the findings on those copies, and here they are only listed.
 
-What to do: for pageable copies, pin the memory. For pinned ones, look at how the GPU is attached: ``nvidia-smi -q -d PCIE``
-or ``nvidia-smi topo -m`` show a link of fewer lanes or an older generation; bind the process to the GPU's own NUMA node
-(``numactl --cpunodebind``); see whether several GPUs share a switch and copy at the same time; join small copies.
+What to do: for pageable copies, pin the memory. For pinned ones, look at how the GPU is attached: ``nvidia-smi -q -d
+PCIE`` or ``nvidia-smi topo -m`` show a link of fewer lanes or an older generation; bind the process to the GPU's own
+NUMA node (``numactl --cpunodebind``); see whether several GPUs share a switch and copy at the same time; join small
+copies.
 
-When to accept it: on systems whose link is slow by design, when copies overlap kernels anyway, or when the other side is
-not memory of this machine's CPU.
+When to accept it: on systems whose link is slow by design, when copies overlap kernels anyway, or when the other side
+is not memory of this machine's CPU.
 
-When it may be wrong: a peak by model is of the model's usual form; a card in a narrower slot has less, which is the finding.
-Copies that run at the same time share the link, and each looks slow.
+When it may be wrong: a peak by model is of the model's usual form; a card in a narrower slot has less, which is the
+finding. Copies that run at the same time share the link, and each looks slow.
 """
 
 from __future__ import annotations
@@ -48,9 +49,7 @@ ID = "slow_copies"
 NEEDS = ("calls", "visible copies")
 THRESHOLDS = {
     **shares(0.02, 0.05, 0.20, "Below 2% of the wall a faster link changes nothing.", floor=0.01),
-    "large_bytes": Threshold(
-        1_000_000, "bytes", "The size from which bandwidth rather than latency decides."
-    ),
+    "large_bytes": Threshold(1_000_000, "bytes", "The size from which bandwidth rather than latency decides."),
     "reach_ratio": Threshold(
         0.5, "ratio", "Half the reach: pinned copies of a megabyte and more do better on a sound link."
     ),
@@ -73,7 +72,7 @@ def check(scene: Scene) -> Iterable[Found]:
         if reach is None or copies["decile"].n_unique() < RECURS_IN:
             continue
         took = int((copies["end_ns"] - copies["start_ns"]).sum())
-        speed = copies["bytes"].sum() * 1e9 / took
+        speed = int(copies["bytes"].sum()) * 1e9 / took
         if speed < scene.settings[f"{ID}.reach_ratio"] * reach:
             yield from _found(scene, copies, bool(pageable), speed, reach, basis)
 
@@ -92,9 +91,7 @@ def _found(
 ) -> Iterable[Found]:
     whole = price(scene, waits_for(scene, copies), copies)
     excess = 1 - speed / reach
-    cost = replace(
-        whole, bound_ns=round(whole.bound_ns * excess), latency_ratio=_times(whole.latency_ratio, excess)
-    )
+    cost = replace(whole, bound_ns=round(whole.bound_ns * excess), latency_ratio=_times(whole.latency_ratio, excess))
     judged = judge(scene, ID, cost.share(scene), "medium")
     if judged is None:
         return
@@ -115,7 +112,8 @@ def _found(
         detail=_detail(scene, figures, cost, pageable, reach, basis),
         remedy="Pin the memory; see the finding on these copies."
         if pageable
-        else "Check the link (nvidia-smi -q -d PCIE, nvidia-smi topo -m), the NUMA node of the process, and what else copies"
+        else "Check the link (nvidia-smi -q -d PCIE, nvidia-smi topo -m), the NUMA node of the process, and what"
+        " else copies"
         " at the same time.",
         price=replace(cost, claim=cost.claim if not pageable else cost.claim & scene.lost.clip(0, 0)),
         figures=figures,
@@ -145,13 +143,13 @@ def _by_size(copies: pl.DataFrame) -> list[dict[str, Any]]:
     return table.to_dicts()
 
 
-def _detail(
-    scene: Scene, figures: dict[str, Any], cost: Price, pageable: bool, reach: float, basis: str
-) -> str:
+def _detail(scene: Scene, figures: dict[str, Any], cost: Price, pageable: bool, reach: float, basis: str) -> str:
     text = (
-        f"{count(figures['copies'])} copies, {size(figures['bytes'])}{from_where(figures)}: {bandwidth(figures['bandwidth'])} on the"
+        f"{count(figures['copies'])} copies, {size(figures['bytes'])}{from_where(figures)}:"
+        f" {bandwidth(figures['bandwidth'])} on the"
         f" GPU, {bandwidth(figures['call_bandwidth'])} to their callers; {bandwidth(reach)} could be reached ({basis})."
     )
     if pageable:
         return f"{text} Pageable memory is the cause; the finding on these copies says what it costs."
-    return f"{text} At that speed {duration(cost.bound_ns)} would be won, {percent(cost.wall_ratio(scene))} {window_phrase(scene)}."
+    share = f"{percent(cost.wall_ratio(scene))} {window_phrase(scene)}"
+    return f"{text} At that speed {duration(cost.bound_ns)} would be won, {share}."

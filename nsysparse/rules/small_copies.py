@@ -1,11 +1,11 @@
 """Many small copies where one would do.
 
-What it means: the program sends runs of small copies in one direction, one after the other: token ids, positions, masks,
-offsets and lengths as tensors of their own. Each takes as long as the link's latency, whatever its size.
+What it means: the program sends runs of small copies in one direction, one after the other: token ids, positions,
+masks, offsets and lengths as tensors of their own. Each takes as long as the link's latency, whatever its size.
 
-Why it costs: a copy of 100 bytes takes about a microsecond on the device and several in its call. Twenty of them in a row
-are a tenth of a millisecond of the host's time, and the first kernel waits for the last. The bound is the time without a
-kernel in which the host was inside the calls of all but the first copy of each run.
+Why it costs: a copy of 100 bytes takes about a microsecond on the device and several in its call. Twenty of them in a
+row are a tenth of a millisecond of the host's time, and the first kernel waits for the last. The bound is the time
+without a kernel in which the host was inside the calls of all but the first copy of each run.
 
 What to do: pack them into one buffer on the host, copy it once and take views on the device
 (``torch.frombuffer`` or one ``torch.empty`` and slices). Build on the device what can be computed there: positions and
@@ -48,24 +48,22 @@ THRESHOLDS = {
         "bytes",
         "Up to this size a copy's time is latency: at 25 to 50 GB/s 64 kB take 1 to 3 us, as long as an empty copy.",
     ),
-    "run": Threshold(
-        4, "number", "Copies in a row from which packing them is worth a change of the program."
-    ),
+    "run": Threshold(4, "number", "Copies in a row from which packing them is worth a change of the program."),
 }
 ROLES = ("input", "output", "async", "once", "weights", "reload")
 REMEDY = {
-    PYTORCH: "Pack the tensors into one pinned buffer, copy it once with non_blocking=True and take views; compute positions"
+    PYTORCH: "Pack the tensors into one pinned buffer, copy it once with non_blocking=True and take views; compute"
+    " positions"
     " and masks on the device.",
-    CUDA: "Pack them into one buffer and copy it once (or cudaMemcpyBatchAsync from CUDA 12.8); compute on the device what"
+    CUDA: "Pack them into one buffer and copy it once (or cudaMemcpyBatchAsync from CUDA 12.8); compute on the"
+    " device what"
     " follows from lengths.",
 }
 
 
 def check(scene: Scene) -> Iterable[Found]:
     """Price runs of small copies beyond the first of each."""
-    small = scene.role(*ROLES).filter(
-        pl.col("direct") & (pl.col("bytes") <= scene.settings[f"{ID}.max_bytes"])
-    )
+    small = scene.role(*ROLES).filter(pl.col("direct") & (pl.col("bytes") <= scene.settings[f"{ID}.max_bytes"]))
     runs = small.filter(pl.len().over("burst") >= scene.settings[f"{ID}.run"]).sort("call_start_ns")
     if not runs.height or runs["decile"].n_unique() < RECURS_IN:
         return
@@ -87,10 +85,13 @@ def check(scene: Scene) -> Iterable[Found]:
         scene,
         ID,
         judged,
-        title=f"{count(figures['copies'])} copies of {size(figures['median_bytes'])} in runs of {count(figures['copies_per_run'])}: at most"
+        title=f"{count(figures['copies'])} copies of {size(figures['median_bytes'])} in runs of"
+        f" {count(figures['copies_per_run'])}: at most"
         f" {percent(cost.wall_ratio(scene))} {window_phrase(scene)} by packing them",
-        detail=f"{count(figures['runs'])} runs{every(figures)}{from_where(figures)}. A copy takes {duration(figures['median_gpu_ns'])}"
-        f" on the GPU, where the fastest take {duration(figures['latency_floor_ns'])}, and {duration(figures['median_call_ns'])} in its"
+        detail=f"{count(figures['runs'])} runs{every(figures)}{from_where(figures)}. A copy takes"
+        f" {duration(figures['median_gpu_ns'])}"
+        f" on the GPU, where the fastest take {duration(figures['latency_floor_ns'])}, and"
+        f" {duration(figures['median_call_ns'])} in its"
         f" call, whatever its size; all but the first of each run hold the host for {duration(cost.waited_ns)}.",
         remedy=worded(scene, REMEDY),
         price=cost,

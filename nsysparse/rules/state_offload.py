@@ -1,25 +1,25 @@
 """State moved off or onto the device per request.
 
-What it means: again and again the program moves a large block from the device to host memory, or back. Typical blocks are
-a KV cache that is offloaded and reloaded, recurrent state or a prompt that is saved for later, a checkpoint. The finding
-says how much a request moves, which call path moves it, whether it is saved, reloaded or both, and whether the thread that
-waits is the one that launches the kernels.
+What it means: again and again the program moves a large block from the device to host memory, or back. Typical blocks
+are a KV cache that is offloaded and reloaded, recurrent state or a prompt that is saved for later, a checkpoint. The
+finding says how much a request moves, which call path moves it, whether it is saved, reloaded or both, and whether the
+thread that waits is the one that launches the kernels.
 
-Why it costs: the copies themselves may take little GPU time, and the share of GPU time hides the price. The price is in the
-host: a copy to or from pageable memory holds its thread until it is done, and the buffer on the other side has to be
-allocated and touched first. If that thread also serves, every client waits. The bound is the time without a kernel in which
-that thread was inside these copies or, where samples, NVTX or a comparison tell so, busy around them.
+Why it costs: the copies themselves may take little GPU time, and the share of GPU time hides the price. The price is
+in the host: a copy to or from pageable memory holds its thread until it is done, and the buffer on the other side has
+to be allocated and touched first. If that thread also serves, every client waits. The bound is the time without a
+kernel in which that thread was inside these copies or, where samples, NVTX or a comparison tell so, busy around them.
 
 What to do: turn the saving off and measure again; that is the test of the diagnosis. Then save less often or less (only
-what a later request can use), keep the state on the device while memory allows, or copy to pinned memory that is allocated
-once, on a stream of its own, so that serving goes on meanwhile.
+what a later request can use), keep the state on the device while memory allows, or copy to pinned memory that is
+allocated once, on a stream of its own, so that serving goes on meanwhile.
 
-When to accept it: when the device's memory cannot hold the state and recomputing it would take longer than moving it; when
-the block is a result that the caller asked for; when a checkpoint must be consistent and is rare.
+When to accept it: when the device's memory cannot hold the state and recomputing it would take longer than moving it;
+when the block is a result that the caller asked for; when a checkpoint must be consistent and is rare.
 
 When it may be wrong: a trace shows sizes, not meanings, so large results (logits, images, embeddings) look the same as
-state; the name of the NVTX range or the call path tells them apart. Silent time around the copies is taken only on evidence,
-which is named; without it the true price may be higher than the bound says.
+state; the name of the NVTX range or the call path tells them apart. Silent time around the copies is taken only on
+evidence, which is named; without it the true price may be higher than the bound says.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ THRESHOLDS = {
     "burst_bytes": Threshold(
         1_000_000,
         "bytes",
-        "Median size of a block (a burst of copies without a launch in between) from which a recurring transfer to the host"
+        "Median size of a block (a burst of copies without a launch in between) from which a recurring transfer to"
+        " the host"
         " is state rather than a result: the size from which bandwidth, not latency, decides.",
     ),
 }
@@ -69,10 +70,12 @@ NAMED_STATE = re.compile(
     r"(?i)state|cache|(^|[^a-z])kv|offload|checkpoint|swap|evict|spill|snapshot|save|restore|reload|seq_get|seq_set"
 )
 REMEDY = {
-    LLAMA_CPP: "Test it: start llama-server with --cache-ram 0 --ctx-checkpoints 0, which turns the saving of prompts and"
+    LLAMA_CPP: "Test it: start llama-server with --cache-ram 0 --ctx-checkpoints 0, which turns the saving of"
+    " prompts and"
     " context checkpoints off, and compare tokens/s. If prompts are rarely reused, leave it off or lower both numbers.",
     PYTORCH: "Test it: leave the saving out and measure. Then copy into a pinned buffer that is allocated once"
-    " (torch.empty(..., pin_memory=True); buffer.copy_(state, non_blocking=True)) on a side stream and wait for its event"
+    " (torch.empty(..., pin_memory=True); buffer.copy_(state, non_blocking=True)) on a side stream and wait for its"
+    " event"
     " only when the bytes are needed; for transformers, drop cache_implementation='offloaded' while memory allows.",
     JAX: "Test it: leave the saving out and measure. Then keep the state on the device, or move it with"
     " jax.device_put to memory kind 'pinned_host' and do not block on it.",
@@ -93,11 +96,7 @@ def check(scene: Scene) -> Iterable[Found]:
     figures = copy_figures(scene, copies, waits)
     named = NAMED_STATE.search(from_where(figures)) is not None
     confidence = (
-        "high"
-        if named and not _mostly_around(cost)
-        else "medium"
-        if named or cost.share(scene) > 0.1
-        else "low"
+        "high" if named and not _mostly_around(cost) else "medium" if named or cost.share(scene) > 0.1 else "low"
     )
     judged = judge(scene, ID, cost.share(scene), confidence)
     if judged is None:
@@ -126,13 +125,9 @@ def _mostly_around(cost: Price) -> bool:
     return (cost.around_ns or 0) > cost.bound_ns / 2
 
 
-def _more(
-    scene: Scene, copies: pl.DataFrame, cost: Price, around: Around | None, named: bool
-) -> dict[str, Any]:
+def _more(scene: Scene, copies: pl.DataFrame, cost: Price, around: Around | None, named: bool) -> dict[str, Any]:
     """Figures of this rule alone: direction, memory, serving thread, what pinning wins."""
-    pageable = copies.filter(
-        ((pl.col("src") == "Pageable") | (pl.col("dst") == "Pageable")) & pl.col("direct")
-    )
+    pageable = copies.filter(((pl.col("src") == "Pageable") | (pl.col("dst") == "Pageable")) & pl.col("direct"))
     bursts = copies.group_by(pl.coalesce("burst", -pl.col("start_ns")).alias("b")).agg(pl.col("bytes").sum())
     threads = copies.filter("direct")["thread"].drop_nulls().unique().to_list()
     figures: dict[str, Any] = {
@@ -148,16 +143,14 @@ def _more(
     }
     reference, basis = pinned_reference(scene, to_device=_direction(copies) == "reload")
     if pageable.height and reference:
+        total, in_call = int(pageable["bytes"].sum()), int(pageable["in_call_ns"].sum())
+        pinned = total / reference * 1e9
         figures |= {
             "pinned_bandwidth": reference,
             "pinned_basis": basis,
-            "pinned_copy_ns": round(pageable["bytes"].sum() / pageable["copy_count"].sum() / reference * 1e9),
-            "call_mean_ns": round(pageable["in_call_ns"].sum() / pageable.height),
-            "pinning_wins_ns": max(
-                0,
-                min(cost.idle_while_ns, int(pageable["in_call_ns"].sum()))
-                - round(pageable["bytes"].sum() / reference * 1e9),
-            ),
+            "call_mean_ns": round(in_call / pageable.height),
+            "pinned_copy_ns": round(pinned / pageable.height),
+            "pinning_wins_ns": max(0, min(cost.idle_while_ns, in_call) - round(pinned)),
         }
     return figures
 
@@ -172,15 +165,13 @@ def _title(copies: pl.DataFrame, figures: dict[str, Any]) -> str:
     what = "state" if figures["named_as_state"] else "state or large results"
     verb = {"eviction": "off the device", "reload": "onto the device", "both": "off and back onto the device"}
     rate = f"{size(each)} of {what} a request" if each else f"{size(figures['bytes_per_second'])}/s of {what}"
-    return f"{rate} moved {verb[str(figures['direction'])]}: {count(figures['copies'])} copies, {size(figures['bytes'])}"
-
-
-def _detail(
-    scene: Scene, copies: pl.DataFrame, figures: dict[str, Any], cost: Price, around: Around | None
-) -> str:
-    memory = ", ".join(
-        sorted({f"{s} to {d}".lower() for s, d in copies.select("src", "dst").unique().iter_rows()})
+    return (
+        f"{rate} moved {verb[str(figures['direction'])]}: {count(figures['copies'])} copies, {size(figures['bytes'])}"
     )
+
+
+def _detail(scene: Scene, copies: pl.DataFrame, figures: dict[str, Any], cost: Price, around: Around | None) -> str:
+    memory = ", ".join(sorted({f"{s} to {d}".lower() for s, d in copies.select("src", "dst").unique().iter_rows()}))
     who = (
         "the only thread that serves"
         if figures["only_serving_thread"]
@@ -191,8 +182,10 @@ def _detail(
         )
     )
     parts = [
-        f"{count(figures['bursts'])} blocks of {size(figures['burst_median_bytes'])} ({memory}){every(figures)}{from_where(figures)}:"
-        f" {who} was inside these copy calls for {duration(figures['in_call_ns'])} ({bandwidth(figures['call_bandwidth'])})"
+        f"{count(figures['bursts'])} blocks of {size(figures['burst_median_bytes'])}"
+        f" ({memory}){every(figures)}{from_where(figures)}:"
+        f" {who} was inside these copy calls for {duration(figures['in_call_ns'])}"
+        f" ({bandwidth(figures['call_bandwidth'])})"
     ]
     if around is not None and cost.around_ns:
         how = {

@@ -1,22 +1,23 @@
 """Unified-memory thrash.
 
 What it means: pages of managed memory move between host and device, both ways, more than once. The finding splits the
-migrations by cause (page faults, prefetch, eviction) as far as the recording says, and sets the bytes that moved against
-the bytes that had to move.
+migrations by cause (page faults, prefetch, eviction) as far as the recording says, and sets the bytes that moved
+against the bytes that had to move.
 
-Why it costs: a kernel that touches a page on the other side stops until it has come, and pages come in small pieces. The
-bound is the time in which migrations ran, whether or not a kernel ran beside them: a kernel that waits for a page counts as
-running.
+Why it costs: a kernel that touches a page on the other side stops until it has come, and pages come in small pieces.
+The bound is the time in which migrations ran, whether or not a kernel ran beside them: a kernel that waits for a page
+counts as running.
 
 What to do: prefetch what the next kernel needs (``cudaMemPrefetchAsync``), tell where data should live
-(``cudaMemAdvise`` with preferred location or read-mostly), keep host code from touching arrays between kernels, or use plain
-device memory. If the working set is larger than the device's memory, process it in parts.
+(``cudaMemAdvise`` with preferred location or read-mostly), keep host code from touching arrays between kernels, or use
+plain device memory. If the working set is larger than the device's memory, process it in parts.
 
-When to accept it: the first touch of each array, which moves it once, and programs that are larger than the device's memory.
+When to accept it: the first touch of each array, which moves it once, and programs that are larger than the device's
+memory.
 
 When it may be wrong: data that must be worked on by both sides in turn has to travel. The working set is the span of
-distinct addresses that migrated in the whole recording, where the export has addresses; elsewhere it is unknown, and so is
-what moved beyond it.
+distinct addresses that migrated in the whole recording, where the export has addresses; elsewhere it is unknown, and
+so is what moved beyond it.
 """
 
 from __future__ import annotations
@@ -71,10 +72,13 @@ def check(scene: Scene) -> Iterable[Found]:
         judged,
         title=f"Managed memory goes to and fro: {size(into)} to the device, {size(back)} back,"
         f" {percent(cost.wall_ratio(scene))} {window_phrase(scene)}",
-        detail=f"{count(moves.height)} migrations ran for {duration(cost.bound_ns)}, {duration(cost.idle_while_ns)} of it with no"
-        f" kernel beside them;{_beyond(figures)} {percent(figures['prefetched_ratio'])} of the bytes were prefetched, the rest came by fault or"
+        detail=f"{count(moves.height)} migrations ran for {duration(cost.bound_ns)}, {duration(cost.idle_while_ns)}"
+        " of it with no"
+        f" kernel beside them;{_beyond(figures)} {percent(figures['prefetched_ratio'])} of the bytes were prefetched,"
+        " the rest came by fault or"
         " eviction.",
-        remedy="Prefetch with cudaMemPrefetchAsync before the kernel that needs the data, advise preferred locations with"
+        remedy="Prefetch with cudaMemPrefetchAsync before the kernel that needs the data, advise preferred locations"
+        " with"
         " cudaMemAdvise, keep host code from touching the arrays between kernels, or use device memory.",
         price=cost,
         figures=figures,
@@ -118,9 +122,7 @@ def _figures(scene: Scene, moves: pl.DataFrame, into: int, back: int) -> dict[st
         "bytes_to_device": into,
         "bytes_to_host": back,
         "working_set_bytes": distinct,
-        "beyond_working_set_bytes": None
-        if distinct is None
-        else max(0, into - distinct) + max(0, back - distinct),
+        "beyond_working_set_bytes": None if distinct is None else max(0, into - distinct) + max(0, back - distinct),
         "return_ratio": min(into, back) / max(into, back, 1),
         "prefetched_ratio": prefetched / max(into + back, 1),
         "by_cause": [
