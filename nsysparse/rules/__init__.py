@@ -22,7 +22,7 @@ from types import ModuleType
 import polars as pl
 
 from nsysparse.accounting.device import DeviceAccount
-from nsysparse.findings import Failed, Outcome, Quiet, Skipped
+from nsysparse.findings import Failed, Finding, Outcome, Quiet, Skipped
 from nsysparse.integrity import Verdict
 from nsysparse.intervals import Intervals
 from nsysparse.joins.work import Work
@@ -62,8 +62,9 @@ class RuleRun:
 
     Attributes:
         outcomes: One or more a rule and device.
-        lost: Exclusive split of each device's time without a kernel: ``device``, ``finding`` (id, LOADING or UNEXPLAINED),
-            ``lost_ns``, ``window_ratio``; of each device the rows add up to its window's time without a kernel.
+        lost: Exclusive split of each device's time without a kernel: ``device``, ``finding`` (an id, LOADING or
+            UNEXPLAINED), ``lost_ns``, ``window_ratio``; the rows of a device add up to all of its window's time without
+            a kernel.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -117,9 +118,13 @@ def run_rules(
             said = _guarded(rule.ID, None, partial(rule.check, scenes, integrity))
             outcomes += [s.finding if isinstance(s, Found) else s for s in said]
     order = {r.ID: i for i, r in enumerate(sorted(rules, key=lambda r: r.ID))}
-    outcomes.sort(key=lambda o: (order[o.rule], -1 if o.device is None else o.device))
+    outcomes.sort(key=lambda o: (order[o.rule], -1 if o.device is None else o.device, _id(o)))
     schema = {"device": pl.Int64, "finding": pl.String, "lost_ns": pl.Int64, "window_ratio": pl.Float64}
     return RuleRun(tuple(outcomes), pl.DataFrame(lost, schema=schema, orient="row"))
+
+
+def _id(outcome: Outcome) -> str:
+    return outcome.id if isinstance(outcome, Finding) else ""
 
 
 def _on_device(rules: list[ModuleType], scene: Scene) -> list[Said]:

@@ -119,13 +119,24 @@ def _silences(scene: Scene, waits: Waits) -> tuple[dict[int, Intervals], int | N
     other = ours.filter(
         ~(pl.col("mine") | pl.col("before_mine")) & pl.col("before_synced") & thread.is_in(list(waits.spans))
     )
-    usual = round(float(np.median(other["pause_ns"].to_numpy()))) if other.height >= OTHER_SILENCES else None
+    usual = _median(scene, other)
     window = scene.account.window
     found = {}
     for (name,), part in near.group_by("thread", maintain_order=True):
         union = Intervals.union_of(part["from_ns"], part["start_ns"]).clip(window.start_ns, window.end_ns)
         found[int(name)] = union - scene.recording.os_waits(int(name))
     return found, usual
+
+
+def _median(scene: Scene, pauses: pl.DataFrame) -> int | None:
+    """Median silence without waiting in OS runtime calls; None of too few."""
+    if pauses.height < OTHER_SILENCES:
+        return None
+    lengths = []
+    for (thread,), part in pauses.group_by("thread", maintain_order=True):
+        waits = scene.recording.os_waits(int(thread)).covered(part["from_ns"], part["start_ns"])
+        lengths.append(part["pause_ns"].to_numpy() - waits)
+    return round(float(np.median(np.concatenate(lengths))))
 
 
 def _less(silences: Intervals, usual: int | None) -> Intervals:

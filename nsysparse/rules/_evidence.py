@@ -97,6 +97,7 @@ def burst_starts(copies: pl.DataFrame) -> pl.Series:
 
 def senders(scene: Scene, copies: pl.DataFrame) -> list[dict[str, Any]]:
     """NVTX path, thread and API of the copies, largest first."""
+    order = ("bytes", "copies", "nvtx", "path_by", "thread", "api", "kind_name", "src", "dst")
     table = (
         copies.group_by("path", "path_by", "thread", "api", "kind_name", "src", "dst")
         .agg(
@@ -106,7 +107,8 @@ def senders(scene: Scene, copies: pl.DataFrame) -> list[dict[str, Any]]:
             pl.col("exposed_ns").sum(),
         )
         .join(scene.account.paths.select("path", nvtx="text"), on="path", how="left")
-        .sort("bytes", "copies", "path", "thread", descending=[True, True, False, False], nulls_last=True)
+        .with_columns(pl.col("api").cast(pl.String), pl.col("path_by").cast(pl.String))
+        .sort(*order, descending=[True, True, *([False] * (len(order) - 2))], nulls_last=True)
     )
     return [
         {

@@ -62,10 +62,6 @@ def _same_period(work: Work, window: Window, period: float, events: int) -> str 
     by_path = ranges.group_by("path").agg(
         pl.len().alias("n"), start.diff().median().alias("period"), pl.col("depth").first()
     )
-    same = by_path.filter(
-        ((pl.col("n") - events).abs() <= SAME * events) & ((pl.col("period") - period).abs() <= SAME * period)
-    ).sort("depth", "path")
-    if not same.height:
-        return None
-    text = work.ranges.paths.filter(pl.col("path") == same["path"][0])["text"]
-    return str(text[0])
+    near = ((pl.col("n") - events).abs() <= SAME * events) & ((pl.col("period") - period).abs() <= SAME * period)
+    same = by_path.filter(near).join(work.ranges.paths.select("path", "text"), on="path").sort("depth", "text")
+    return str(same["text"][0]) if same.height else None

@@ -95,7 +95,7 @@ class Scene:
         launching = pl.concat(parts).drop_nulls()
         if not launching.len():
             return [int(t) for t in self.account.host.threads["thread"].to_list()]
-        counts = launching.value_counts(sort=True)
+        counts = launching.value_counts().sort("count", "thread", descending=[True, False])
         return [int(t) for t in counts["thread"].to_list()]
 
     @cached_property
@@ -116,7 +116,7 @@ class Scene:
         calls = self.work.calls.filter(near & pl.col("thread").is_in(threads.implode()))
         sends = pl.col("does").cast(pl.String).is_in(["launch", "graph launch", "copy", "memset"])
         return (
-            calls.sort("thread", "start_ns", maintain_order=True)
+            calls.sort("thread", "start_ns", "end_ns", "correlation", maintain_order=True)
             .with_columns(
                 pl.col("does").cast(pl.String),
                 pl.col("name").cast(pl.String),
@@ -261,7 +261,7 @@ def _mark_weights(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
     s = scene.settings
     large = pl.col("bytes") >= s["streamed_weights.copy_bytes"]
     open_ = pl.col("role").is_null() & pl.col("kind_name").is_in(TO_DEVICE) & pl.col("direct") & large
-    candidates = copies.filter(open_).sort("call_start_ns")
+    candidates = copies.filter(open_).sort("call_start_ns", "start_ns")
     if candidates["decile"].n_unique() < RECURS_IN:
         return copies
     period = _periods.find_period(candidates["bytes"].to_numpy())

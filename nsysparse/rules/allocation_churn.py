@@ -74,7 +74,7 @@ def check(scene: Scene) -> Iterable[Found]:
     by = (
         calls.group_by("name", "thread")
         .agg(pl.len().alias("calls"), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("in_call_ns"))
-        .sort("in_call_ns", "name", descending=[True, False])
+        .sort("in_call_ns", "name", "thread", descending=[True, False, False])
     )
     rows = [
         {

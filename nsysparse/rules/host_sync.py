@@ -112,7 +112,7 @@ def _figures(scene: Scene, waits: Waits) -> dict[str, Any]:
         .join(texts, on="path", how="left", maintain_order="left")
         .group_by("name", "path", "nvtx", "thread")
         .agg(pl.len().alias("calls"), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("waited_ns"))
-        .sort("waited_ns", "name", descending=[True, False])
+        .sort("waited_ns", "name", "nvtx", "thread", descending=[True, False, False, False])
     )
     rows = [
         {

@@ -108,7 +108,9 @@ def _figures(scene: Scene, gaps: pl.DataFrame, often: pl.DataFrame, claim: Inter
     total = sum(spent.values())
     most = max(spent, key=lambda a: spent[a])
     inside, outside = _nvtx(scene, often)
-    single = gaps.join(often.select("start_ns"), on="start_ns", how="anti").sort("gap_ns", descending=True)
+    single = gaps.join(often.select("start_ns"), on="start_ns", how="anti").sort(
+        "gap_ns", "start_ns", descending=[True, False]
+    )
     return {
         "gaps": often.height,
         "by_length": [
@@ -143,7 +145,7 @@ def _nvtx(scene: Scene, gaps: pl.DataFrame) -> tuple[list[dict[str, Any]], int |
         .group_by("path")
         .agg(pl.len().alias("gaps"), pl.col("gap_ns").sum().alias("idle_ns"))
         .join(ranges.paths.select("path", nvtx="text"), on="path", how="left")
-        .sort("idle_ns", "path", descending=[True, False])
+        .sort("idle_ns", "nvtx", descending=[True, False])
     )
     outside = 0
     for (thread,), part in known.group_by("thread", maintain_order=True):

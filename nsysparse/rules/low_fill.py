@@ -89,7 +89,7 @@ def _worst(scene: Scene) -> list[dict[str, Any]]:
     table = scene.account.tables["kernels"].filter(pl.col("sm_fill").is_not_null())
     table = table.with_columns(unfilled_ns=((1 - pl.col("sm_fill")) * pl.col("time_ns")).round().cast(pl.Int64))
     return (
-        table.sort("unfilled_ns", "name", descending=[True, False])
+        table.sort("unfilled_ns", "name", "short_name", descending=[True, False, False])
         .head(5)
         .select("short_name", "count", "time_ns", "sm_fill", "unfilled_ns")
         .to_dicts()

@@ -67,6 +67,7 @@ def check(scene: Scene) -> Iterable[Found]:
         to_device=pl.col("kind_name").is_in(TO_DEVICE),
         pageable=(pl.col("src") == "Pageable") | (pl.col("dst") == "Pageable"),
     )
+    large = large.sort("to_device", "pageable", "start_ns")
     for (to_device, pageable), copies in large.group_by("to_device", "pageable", maintain_order=True):
         reach, basis = _reach(scene, bool(to_device))
         if reach is None or copies["decile"].n_unique() < RECURS_IN:
