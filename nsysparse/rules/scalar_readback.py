@@ -81,7 +81,7 @@ def check(scene: Scene) -> Iterable[Found]:
     scalars = scalars.filter(pl.col("call").is_in(held.implode()))
     if scalars["decile"].n_unique() < RECURS_IN:
         return
-    cost = price(scene, waits, scalars)
+    cost = price(scene, waits)
     judged = judge(scene, ID, cost.share(scene), "high")
     if judged is None:
         return

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzed import MS, NEWEST, PID, SECOND, TID, US, analyzed, machine
-from export_builder import DEVICE, DTOD, DTOH, HTOD, PAGEABLE, PINNED, PTOP, global_id
+from export_builder import DEVICE, DTOD, DTOH, HTOD, PAGEABLE, PINNED, PTOP
 
 from nsysparse.analysis import Analysis
 from nsysparse.findings import Failed, Finding, Outcome

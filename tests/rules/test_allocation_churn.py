@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rules.program import US, Program, serve
-
 from nsysparse.findings import Quiet, Severity, Skipped
+from rules.program import US, Program, serve
 
 RULE = "allocation_churn"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rules.program import DEVICE, DTOD, PTOP, US, Program
 
 from nsysparse.findings import Finding, Quiet, Severity, Skipped
+from rules.program import DEVICE, DTOD, PTOP, US, Program
 
 RULE = "device_copies"
 

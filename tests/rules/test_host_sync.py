@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rules.program import DEVICE, DTOH, MS, PAGEABLE, PINNED, US, Program, serve
 
 from nsysparse.findings import Quiet, Severity, Skipped
+from rules.program import DEVICE, DTOH, MS, PAGEABLE, PINNED, US, Program, serve
 
 RULE = "host_sync"
 
@@ -25,7 +25,7 @@ def synchronous(
 
 @pytest.mark.parametrize("api", ["cudaDeviceSynchronize_v3020", "cudaEventSynchronize_v3020", "cuStreamSynchronize"])
 def test_fires_and_counts_at_most_the_wait(tmp_path: Path, api: str) -> None:
-    """Kernel 200 us, waited for 198 of it; then 300 us of the host's own, of which at most the wait is the sync's fault."""
+    """Kernel 200 us, waited for 198; then 300 us of the host's own, of which at most the wait is the sync's fault."""
     p = synchronous(Program(), api=api)
     found = p.finding(tmp_path, RULE)
     e = found.evidence

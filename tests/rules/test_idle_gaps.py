@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rules.program import DEVICE, HTOD, MS, PINNED, US, Program
-
 from nsysparse.findings import Quiet, Severity, Skipped
+from rules.program import DEVICE, HTOD, MS, PINNED, US, Program
 
 RULE = "idle_gaps"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rules.program import DEVICE, DTOH, HTOD, MS, PAGEABLE, PINNED, US, Program, serve
 
 from nsysparse.findings import Quiet, Severity, Skipped
+from rules.program import DEVICE, DTOH, HTOD, MS, PAGEABLE, PINNED, US, Program, serve
 
 RULE = "pageable_copies"
 
@@ -97,7 +97,7 @@ def test_latency_counts_even_where_the_wall_hardly_does(tmp_path: Path) -> None:
 
 def test_skipped_in_whole_graphs(tmp_path: Path) -> None:
     p = Program()
-    for n in range(50):
+    for _n in range(50):
         span = (p.now + 10 * US, p.now + 60 * US)
         correlation = p.b.api("cudaGraphLaunch_v10000", p.now, p.now + 5 * US, p.tid)
         p.b.graph_trace(*span, 0, 7, correlation, 4242)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rules.program import MS, US, Program
-
 from nsysparse.findings import Finding, Quiet, Severity
+from rules.program import MS, US, Program
 
 RULE = "recording"
 

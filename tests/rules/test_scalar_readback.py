@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rules.program import DEVICE, DTOH, MS, PAGEABLE, PINNED, US, Program, serve
 
 from nsysparse.findings import Finding, Quiet, Severity, Skipped
+from rules.program import DEVICE, DTOH, MS, PAGEABLE, PINNED, US, Program, serve
 
 RULE = "scalar_readback"
 
@@ -25,7 +25,7 @@ def training(kernel: int, pinned: bool, steps: int = 40, kernels: int = 20) -> P
 
 
 def test_fires_where_the_host_ran_ahead(tmp_path: Path) -> None:
-    """20 kernels of 200 us, launched in 100 us: the host waits 3.9 ms, then the device is idle until the next launch."""
+    """20 kernels of 200 us, launched in 100: the host waits 3.9 ms, then the device is idle until the next launch."""
     p = training(200 * US, pinned=False)
     found = p.finding(tmp_path, RULE)
     waited = sum(e - s for s, e in p.waited[2:])  # copy and synchronization of the first step lie before the window

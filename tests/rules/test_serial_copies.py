@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rules.program import DEVICE, DTOH, HTOD, MS, PINNED, US, Program
 
 from nsysparse.findings import Quiet, Severity, Skipped
+from rules.program import DEVICE, DTOH, HTOD, MS, PINNED, US, Program
 
 RULE = "serial_copies"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rules.program import DEVICE, HTOD, MS, PAGEABLE, PINNED, US, Program
 
 from nsysparse.findings import Finding, Quiet, Severity, Skipped
+from rules.program import DEVICE, HTOD, MS, PAGEABLE, PINNED, US, Program
 
 RULE = "slow_copies"
 REACH = 0.85 * 63e9  # an H200's link

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rules.program import DEVICE, HTOD, PAGEABLE, PINNED, US, Program, serve
 
 from nsysparse.findings import Quiet, Severity, Skipped
+from rules.program import DEVICE, HTOD, PAGEABLE, PINNED, US, Program, serve
 
 RULE = "small_copies"
 

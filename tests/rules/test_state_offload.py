@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rules.program import DEVICE, DTOH, HTOD, MS, PAGEABLE, PINNED, US, Program, serve
 
 from nsysparse.findings import Quiet, Severity, Skipped
+from rules.program import DEVICE, DTOH, HTOD, MS, PAGEABLE, PINNED, US, Program, serve
 
 RULE = "state_offload"
 STACK = {
@@ -84,7 +84,7 @@ def _with_stacks(p: Program, sampled: str) -> None:
     for chain, functions in STACK.items():
         p.b.callchain(chain, [("cudaMemcpyAsync", "libcudart.so"), *((f, "server") for f in functions)])
     p.b.callchain(3, [("cudaLaunchKernel", "libcudart.so"), ("decode", "server"), ("serve", "server")])
-    strings = {name: number for name, number in p.b._strings.items()}
+    strings = dict(p.b._strings.items())
     copies = 0
     for row in p.b.rows["CUPTI_ACTIVITY_KIND_RUNTIME"]:
         if row["nameId"] == strings["cudaMemcpyAsync_v3020"]:
@@ -153,12 +153,12 @@ def test_waiting_for_requests_is_not_saving(tmp_path: Path) -> None:
             p.sleep(20 * MS)
         p.think(300 * US)
 
-    found = [o for o in serve(p, 90, step).said(tmp_path, RULE, window="whole")]
+    found = list(serve(p, 90, step).said(tmp_path, RULE, window="whole"))
     assert all(getattr(o, "bound_ns", 0) < 30 * 2 * MS for o in found)
 
 
 def test_eviction_and_reload(tmp_path: Path) -> None:
-    """What is saved comes back before the next request: both are said, and the reload that kernels wait for is priced."""
+    """What is saved comes back before the next request: both are said, and what kernels wait for is priced."""
     p = Program()
 
     def step(_: int) -> None:

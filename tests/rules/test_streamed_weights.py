@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rules.program import DEVICE, HTOD, MS, PAGEABLE, PINNED, US, Program, serve
 
 from nsysparse.findings import Quiet, Severity, Skipped
+from rules.program import DEVICE, HTOD, MS, PAGEABLE, PINNED, US, Program, serve
 
 RULE = "streamed_weights"
 SIZES = [16_000_000, 4_000_000, 8_000_000, 12_000_000, 20_000_000]

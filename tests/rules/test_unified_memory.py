@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rules.program import MS, US, Program
 
 from nsysparse.findings import Quiet, Severity
+from rules.program import MS, US, Program
 
 RULE = "unified_memory"
 INTO, BACK = 11, 12
