@@ -71,27 +71,13 @@ def check(scene: Scene) -> Iterable[Found]:
     judged = judge(scene, ID, cost.share(scene), "high")
     if judged is None:
         return
-    by = (
-        calls.group_by("name", "thread")
-        .agg(pl.len().alias("calls"), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("in_call_ns"))
-        .sort("in_call_ns", "name", "thread", descending=[True, False, False])
-    )
-    rows = [
-        {
-            "api": r["name"],
-            "thread": thread_name(scene, r["thread"]),
-            "calls": r["calls"],
-            "in_call_ns": r["in_call_ns"],
-        }
-        for r in by.head(8).to_dicts()
-    ]
     figures: dict[str, Any] = {
         "calls": calls.height,
         "calls_per_request": calls.height / scene.requests if scene.requests else None,
-        "by_function": rows,
+        "by_function": _by_function(scene, calls),
         "cadence": cadence(calls["start_ns"], scene.work, window),
     }
-    names = ", ".join(f"{count(r['calls'])} {r['api']}" for r in rows[:3])
+    names = ", ".join(f"{count(r['calls'])} {r['api']}" for r in figures["by_function"][:3])
     yield make(
         scene,
         ID,
@@ -106,3 +92,16 @@ def check(scene: Scene) -> Iterable[Found]:
         figures=figures,
         instances=worst_spans(calls["start_ns"], calls["end_ns"]),
     )
+
+
+def _by_function(scene: Scene, calls: pl.DataFrame) -> list[dict[str, Any]]:
+    """Functions and threads, most time first."""
+    by = (
+        calls.group_by("name", "thread")
+        .agg(pl.len().alias("calls"), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("in_call_ns"))
+        .sort("in_call_ns", "name", "thread", descending=[True, False, False])
+    )
+    return [
+        {"api": r["name"], "thread": thread_name(scene, r["thread"])} | {k: r[k] for k in ("calls", "in_call_ns")}
+        for r in by.head(8).to_dicts()
+    ]

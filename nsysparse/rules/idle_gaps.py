@@ -13,7 +13,7 @@ record them (``nsys profile --sample=process-tree``) or put NVTX ranges around t
 thread that launches (data loading into workers, tokenizing into another process), batch it, or do it while the GPU
 works on the step before.
 
-When to accept it: when there is no work, as in a server with few requests.
+When to accept it: when there is no work for the GPU, as in a server with few requests or a notebook between two cells.
 
 When it may be wrong: waiting for requests looks like working, unless OS runtime calls were recorded (``-t osrt``). A
 window that holds more than the steady state (no repeated NVTX ranges) includes start-up.
