@@ -14,7 +14,7 @@ from nsysparse.accounting.host import Activity
 from nsysparse.accounting.windows import whole_window
 from nsysparse.coverage import measure_coverage
 from nsysparse.errors import UsageError
-from nsysparse.findings import Finding, Outcome
+from nsysparse.findings import Finding, Outcome, rank
 from nsysparse.integrity import Verdict, check_recording
 from nsysparse.integrity.export import META_TABLES
 from nsysparse.joins.work import Work, load_work
@@ -59,8 +59,7 @@ class Analysis:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What the rules found, most to win first."""
-        found = [o for o in self.outcomes if isinstance(o, Finding)]
-        return tuple(sorted(found, key=lambda f: (-f.severity, -(f.bound_ns or 0), f.rule, f.device or 0)))
+        return rank(self.outcomes)
 
 
 def analyze(trace: Trace, options: Options | None = None, progress: Progress = lambda _: None) -> Analysis:
@@ -104,7 +103,7 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
         tuple(list_recorded(trace)),
         ruled.outcomes,
         ruled.lost,
-        tuple(state_verdict(accounts, work, integrity)),
+        tuple(state_verdict(accounts, work, integrity, rank(ruled.outcomes))),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -83,3 +84,9 @@ class Failed:
 
 
 Outcome = Finding | Quiet | Skipped | Failed
+
+
+def rank(outcomes: Iterable[Outcome]) -> tuple[Finding, ...]:
+    """The findings among some outcomes, most to win first."""
+    found = (o for o in outcomes if isinstance(o, Finding))
+    return tuple(sorted(found, key=lambda f: (-f.severity, -(f.bound_ns or 0), f.rule, f.device or 0, f.key)))

@@ -106,7 +106,7 @@ def check(scene: Scene) -> Iterable[Found]:
         scene,
         ID,
         judged,
-        title=_title(copies, figures),
+        title=f"{_title(figures)}, {percent(cost.wall_ratio(scene))} {window_phrase(scene)}",
         detail=_detail(scene, copies, figures, cost, around),
         remedy=worded(scene, REMEDY),
         price=cost,
@@ -160,7 +160,7 @@ def _direction(copies: pl.DataFrame) -> str:
     return "both" if len(roles) == 2 else "eviction" if roles == {"save"} else "reload"
 
 
-def _title(copies: pl.DataFrame, figures: dict[str, Any]) -> str:
+def _title(figures: dict[str, Any]) -> str:
     each = figures["bytes_per_request"]
     what = "state" if figures["named_as_state"] else "state or large results"
     verb = {"eviction": "off the device", "reload": "onto the device", "both": "off and back onto the device"}
