@@ -16,8 +16,8 @@ from nsysparse.units import count, duration, percent, size
 
 LOADING_WORTH_SAYING = 0.05  # of the wall
 COPIES_HEALTHY = 0.01  # of the window, in which a kernel or the feeding thread waited for a copy
-# Rules that put a price on copies and on waits for them: worth a word even where that price is small.
-PRICED = {
+SUSPECTS = {"scalar_readback"}  # what everybody suspects: worth a word even where its price is small
+ABOUT_COPIES = {
     *("pageable_copies", "state_offload", "scalar_readback", "serial_copies", "streamed_weights", "small_copies"),
     *("slow_copies", "device_copies", "unified_memory"),
 }
@@ -40,11 +40,10 @@ def state_verdict(
     for account in sorted(accounts, key=lambda a: (-a.busy.everything.length, a.number))[:2]:
         sentences.append(_where_time_went(account))
         mine = [f for f in findings if f.device == account.number and f.rule != "recording"]
-        said = (
-            _found(account, mine)
-            if any(f.severity > Severity.INFO for f in mine)
-            else [_copies(account), _idle(account)]
-        )
+        if any(f.severity > Severity.INFO for f in mine):
+            said = _found(account, mine)
+        else:
+            said = [_copies(account) or (f"{mine[0].title}." if mine else None), _idle(account)]
         sentences.extend(s for s in (*said, _loading(account)) if s)
     if len(accounts) > 2:
         sentences.append(f"{count(len(accounts) - 2)} more devices are accounted for below.")
@@ -84,9 +83,9 @@ def _found(account: DeviceAccount, findings: list[Finding]) -> list[str | None]:
     """What there is most to win, what comes next, and whether copies are part of it."""
     top = findings[0]
     first = top.detail.split(". ", 1)[0].rstrip(".")
-    following = [f for f in findings[1:] if f.severity > Severity.INFO or f.rule in PRICED][:1]
+    following = [f for f in findings[1:] if f.severity > Severity.INFO or f.rule in SUSPECTS][:1]
     then = f" Then: {_lower(following[0].title)}." if following else ""
-    copies = [f for f in findings if f.rule in PRICED and f.severity > Severity.INFO]
+    copies = [f for f in findings if f.rule in ABOUT_COPIES and f.severity > Severity.INFO]
     return [f"Most to win: {_lower(top.title)}. {first}.{then}", None if copies else _healthy_copies(account)]
 
 
@@ -101,8 +100,8 @@ def _healthy_copies(account: DeviceAccount) -> str | None:
     if not f["copies_ns"] or f["held_up_ratio"] + f["host_blocked_in_copies_ratio"] > COPIES_HEALTHY:
         return None
     return (
-        f"Copies are healthy: {percent(f['copies_ratio'])} of the window, and for {percent(f['held_up_ratio'])} of it a"
-        f" submitted kernel waited for one, for {percent(f['host_blocked_in_copies_ratio'])} the feeding thread did."
+        f"Copies are healthy: {percent(f['copies_ratio'])} of the window; a submitted kernel waited for one in"
+        f" {percent(f['held_up_ratio'])} of it, the feeding thread in {percent(f['host_blocked_in_copies_ratio'])}."
     )
 
 
