@@ -1,17 +1,4 @@
-"""What several rules look at, worked out once a device: the host's turns, bursts of copies, and the role of each copy.
-
-Every copy has one role, so that no two rules price the same copy. Roles, the first that fits:
-
-* ``loading``: to the device, in the leading phase that loads a model;
-* ``scalar``: a few bytes to the host;
-* ``save``: recurring bursts of a megabyte or more to the host;
-* ``reload``: to the device, of sizes that were saved before;
-* ``weights``: the same sequence of sizes to the device, over and over;
-* ``input``, ``output``: other recurring copies between host and device whose call waits;
-* ``async``: other recurring copies between host and device whose call does not wait;
-* ``device``: within a device or between devices;
-* ``once``: what does not recur.
-"""
+"""What several rules look at, worked out once a device: the host's turns, bursts of copies, each copy's role."""
 
 from __future__ import annotations
 
@@ -21,20 +8,16 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from nsysparse.accounting.copies import HOST_KINDS
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.integrity import Verdict
 from nsysparse.intervals import Intervals, Times, times
 from nsysparse.joins.work import Work
-from nsysparse.rules import _periods
 from nsysparse.rules._recording import Recording
+from nsysparse.rules._roles import assign_roles
 
 PAUSE_NS = 1_000_000  # a host pause longer than this ends a burst of copies
 DECILES = 10
-RECURS_IN = 3  # deciles of the device's operations in which something must be seen to recur
 HOLE_SIGNS = ("id_jumps", "empty_ranges", "tail")  # checks whose holes have a beginning and an end
-GROUP = ("kind_name", "src", "dst", "path")
-TO_DEVICE, TO_HOST = ("HtoD", "HtoA"), ("DtoH", "AtoH")
 
 
 class Scene:
@@ -139,7 +122,7 @@ class Scene:
             decile=pl.Series(self.deciles(self.account.copies.filter("counted")["start_ns"])),
         )
         copies = copies.join(self._bursts, on="call", how="left", maintain_order="left")
-        return _with_roles(copies, self)
+        return assign_roles(copies, self)
 
     def deciles(self, instants: pl.Series) -> Times:
         """For each instant, in which tenth of the device's operations (not of its time) it lies."""
@@ -185,98 +168,3 @@ class Scene:
     def requests(self) -> int | None:
         """Requests in the window, None when nothing says what a request is."""
         return self.account.requests.count if self.account.requests else None
-
-
-def recurs(deciles: pl.Expr) -> pl.Expr:
-    """Whether something is seen in enough tenths of the device's operations to be part of its loop."""
-    return deciles.n_unique() >= RECURS_IN
-
-
-def _with_roles(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
-    kind = pl.col("kind_name")
-    host = kind.is_in(list(HOST_KINDS))
-    loading = kind.is_in(TO_DEVICE) & (pl.col("end_ns") <= scene.loading_end_ns) & (scene.account.loading is not None)
-    scalar = kind.is_in(TO_HOST) & pl.col("direct") & (pl.col("bytes") <= scene.settings["scalar_readback.max_bytes"])
-    copies = copies.with_columns(
-        role=pl.when(loading)
-        .then(pl.lit("loading"))
-        .when(scalar)
-        .then(pl.lit("scalar"))
-        .when(~host)
-        .then(pl.lit("device"))
-    )
-    copies = _mark_saves(copies, scene)
-    copies = _mark_reloads(copies)
-    copies = _mark_weights(copies, scene)
-    open_ = pl.col("role").is_null()
-    again = recurs(pl.col("decile")).over(GROUP)
-    rest = (
-        pl.when(~again)
-        .then(pl.lit("once"))
-        .when(pl.col("waits") & kind.is_in(TO_DEVICE))
-        .then(pl.lit("input"))
-        .when(pl.col("waits"))
-        .then(pl.lit("output"))
-        .otherwise(pl.lit("async"))
-    )
-    return copies.with_columns(role=pl.when(open_).then(rest).otherwise("role"))
-
-
-def _mark_saves(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
-    least = scene.settings["state_offload.burst_bytes"]
-    open_ = copies.filter(pl.col("role").is_null() & pl.col("kind_name").is_in(TO_HOST))
-    bursts = open_.group_by(*GROUP, burst=pl.coalesce("burst", -pl.col("start_ns"))).agg(
-        pl.col("bytes").sum(), pl.col("decile").first()
-    )
-    groups = bursts.group_by(GROUP).agg(saves=(pl.col("bytes").median() >= least) & recurs(pl.col("decile")))
-    return _mark(copies, groups.filter("saves"), "save")
-
-
-def _mark(copies: pl.DataFrame, groups: pl.DataFrame, role: str) -> pl.DataFrame:
-    chosen = groups.select(GROUP).with_columns(chosen=pl.lit(True))
-    return (
-        copies.join(chosen, on=GROUP, how="left", maintain_order="left", nulls_equal=True)
-        .with_columns(
-            role=pl.when(pl.col("role").is_null() & pl.col("chosen").fill_null(False))
-            .then(pl.lit(role))
-            .otherwise("role")
-        )
-        .drop("chosen")
-    )
-
-
-def _mark_reloads(copies: pl.DataFrame) -> pl.DataFrame:
-    """Groups to the device of which nearly all bytes are of sizes that were saved."""
-    saved = copies.filter(pl.col("role") == "save")["bytes"].unique()
-    open_ = copies.filter(pl.col("role").is_null() & pl.col("kind_name").is_in(TO_DEVICE))
-    known = pl.col("bytes").is_in(saved.implode())
-    groups = open_.group_by(GROUP).agg(
-        reloads=(pl.col("bytes").filter(known).sum() >= 0.9 * pl.col("bytes").sum()) & (pl.len() >= 2)
-    )
-    return _mark(copies, groups.filter("reloads"), "reload")
-
-
-def _mark_weights(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
-    """The same sequence of sizes, again and again, too large and too many to be a step's input."""
-    s = scene.settings
-    large = pl.col("bytes") >= s["streamed_weights.copy_bytes"]
-    open_ = pl.col("role").is_null() & pl.col("kind_name").is_in(TO_DEVICE) & pl.col("direct") & large
-    candidates = copies.filter(open_).sort("call_start_ns", "start_ns")
-    if candidates["decile"].n_unique() < RECURS_IN:
-        return copies
-    period = _periods.find_period(candidates["bytes"].to_numpy())
-    if scene.requests and scene.account.requests and scene.account.requests.frame is not None:
-        per_request = candidates.height / scene.requests
-        period = max(period, round(per_request)) if period else round(per_request)
-    moved = candidates["bytes"].head(period).sum() if period else 0
-    alone = period == 1 and _mean(candidates["bytes"]) >= s["streamed_weights.table_bytes"]
-    several = period >= s["streamed_weights.copies_per_step"] and moved >= s["streamed_weights.step_bytes"]
-    repeats = period > 0 and candidates.height >= 3 * period
-    if not (repeats and (alone or several)):
-        return copies
-    return copies.with_columns(role=pl.when(open_).then(pl.lit("weights")).otherwise("role"))
-
-
-def _mean(values: pl.Series) -> float:
-    mean = values.cast(pl.Float64).mean()
-    return mean if isinstance(mean, float) else 0.0

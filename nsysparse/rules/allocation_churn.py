@@ -35,7 +35,7 @@ from nsysparse.units import count, duration, percent
 ID = "allocation_churn"
 NEEDS = ("calls", "kernels")
 THRESHOLDS = {
-    **shares(0.02, 0.05, 0.20, "Pools that still grow cost a percent in a short recording.", floor=0.005),
+    **shares(),
     "calls": Threshold(10, "number", "Fewer allocations are set-up."),
     "deciles": Threshold(
         5, "number", "Tenths of the device's operations that must hold one: warm-up fills one or two."

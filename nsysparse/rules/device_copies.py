@@ -36,14 +36,15 @@ from nsysparse.rules._evidence import (
 )
 from nsysparse.rules._frameworks import CUDA, PYTORCH, worded
 from nsysparse.rules._price import Waits, price
-from nsysparse.rules._scene import RECURS_IN, Scene
+from nsysparse.rules._roles import RECURS_IN
+from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares
 from nsysparse.units import bandwidth, count, duration, percent, size
 
 ID = "device_copies"
 NEEDS = ("visible copies",)
 THRESHOLDS = {
-    **shares(0.03, 0.10, 0.30, "Some copying within a device is part of most models.", floor=0.02),
+    **shares(floor=0.02),
     "traffic_ratio": Threshold(
         0.05, "ratio", "Share of the window from which such traffic is named even if no kernel waited for it."
     ),

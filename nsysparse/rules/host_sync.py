@@ -32,19 +32,14 @@ from nsysparse.rules._evidence import Found, judge, make, thread_name, window_ph
 from nsysparse.rules._frameworks import CUDA, JAX, PYTORCH, worded
 from nsysparse.rules._periods import cadence
 from nsysparse.rules._price import Price, Waits, price, waits_for, waits_in
-from nsysparse.rules._scene import RECURS_IN, TO_HOST, Scene
+from nsysparse.rules._roles import RECURS_IN, TO_HOST
+from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import shares
 from nsysparse.units import count, duration, percent
 
 ID = "host_sync"
 NEEDS = ("calls", "kernels")
-THRESHOLDS = shares(
-    0.03,
-    0.08,
-    0.25,
-    "Every program waits somewhere, and of the idle time after a wait some would be there anyway.",
-    floor=0.01,
-)
+THRESHOLDS = shares()
 REMEDY = {
     PYTORCH: "Remove torch.cuda.synchronize() from the loop, find implicit waits with"
     " torch.cuda.set_sync_debug_mode('warn'), and wait on an event of the step before instead.",

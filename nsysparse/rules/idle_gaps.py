@@ -14,6 +14,8 @@ thread that launches (data loading into workers, tokenizing into another process
 works on the step before.
 
 When to accept it: when there is no work for the GPU, as in a server with few requests or a notebook between two cells.
+A thread that sleeps or waits for the network in most of the gaps is taken for that, and the finding is for information
+only.
 
 When it may be wrong: waiting for requests looks like working, unless OS runtime calls were recorded (``-t osrt``). A
 window that holds more than the steady state (no repeated NVTX ranges) includes start-up.
@@ -21,6 +23,7 @@ window that holds more than the steady state (no repeated NVTX ranges) includes 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,26 +31,22 @@ import polars as pl
 
 from nsysparse.accounting.host import ACTIVITIES, NOTHING
 from nsysparse.accounting.idle import CLASS_NAMES, CLASSES_NS, UNKNOWN_THREAD
+from nsysparse.findings import Severity
 from nsysparse.intervals import Intervals
 from nsysparse.rules import _stacks
 from nsysparse.rules._evidence import Found, judge, make, window_phrase, worst_spans
 from nsysparse.rules._gaps import launch_gaps
 from nsysparse.rules._price import Price, latency_ratio
-from nsysparse.rules._scene import RECURS_IN, Scene
-from nsysparse.rules.settings import Threshold, shares
+from nsysparse.rules._roles import RECURS_IN
+from nsysparse.rules._scene import Scene
+from nsysparse.rules.settings import LOOSE, Threshold, shares
 from nsysparse.units import count, duration, percent
 
 ID = "idle_gaps"
 NEEDS = ("kernels",)
 REST = True
 THRESHOLDS = {
-    **shares(
-        0.20,
-        0.35,
-        0.60,
-        "The bound is loose: somebody has to do the host's work, and a server may simply have had none.",
-        floor=0.10,
-    ),
+    **shares(0.20, 0.35, 0.60, floor=0.10, why=LOOSE),
     "gap_ns": Threshold(100_000, "ns", "Shorter gaps are the pace of launching and the device's own latency."),
     "recurring": Threshold(5, "number", "Gaps of one order of magnitude from which they are a habit and no accident."),
 }
@@ -62,6 +61,37 @@ SAID = {
     "allocation call": "allocating",
     "profiler overhead": "held by the profiler",
     UNKNOWN_THREAD: "not known",
+}
+
+WORKING, WAITING, NO_WORK, SETTING_UP, UNTRACED = "working", "waiting", "no work", "setting up", "untraced"
+# What a thread that waits for requests is in: the network, a timer.
+FOR_WORK = re.compile(r"^(epoll_|p?poll$|p?select|accept|recv|read|(clock_)?nanosleep|u?sleep)")
+TITLES = {
+    WORKING: "The host is the limit",
+    WAITING: "The host waits for another thread or process",
+    NO_WORK: "The GPU waits for work",
+    SETTING_UP: "The host sets CUDA up in the loop",
+    UNTRACED: "The host is the limit, or has nothing to do",
+}
+# What it can be called at most: waiting may be for lack of work, and what was not traced cannot be told from it.
+MOST = {
+    WORKING: Severity.HIGH,
+    WAITING: Severity.MEDIUM,
+    NO_WORK: Severity.INFO,
+    SETTING_UP: Severity.HIGH,
+    UNTRACED: Severity.MEDIUM,
+}
+MOVE_IT = (
+    "Take the host's work off the thread that launches (workers, another process), batch it, or overlap it with the"
+    " GPU's step before; NVTX ranges or CPU samples around these gaps say which work it is."
+)
+REMEDIES = {
+    WORKING: MOVE_IT,
+    WAITING: "The thread that feeds the GPU waits for another: give it more workers (DataLoader(num_workers=...,"
+    " prefetch_factor=...)), or let it wait for the next input while the GPU works on this one.",
+    NO_WORK: "Nothing, if there is no work to do; otherwise send requests sooner, or more at a time.",
+    SETTING_UP: "Loading of modules, graph instantiation or context work: do it once, before the loop.",
+    UNTRACED: f"Record what the host does (-t osrt, --sample=process-tree). {MOVE_IT}",
 }
 
 
@@ -84,22 +114,36 @@ def check(scene: Scene) -> Iterable[Found]:
         if t is not None
     }
     cost = Price(claim.length, claim, by_thread, 0, claim.length, 0, None, 0, latency_ratio(scene, by_thread))
-    judged = judge(scene, ID, cost.wall_ratio(scene), "medium" if scene.recording.osrt.height else "low")
+    judged = judge(scene, ID, cost.wall_ratio(scene), "medium")
     if judged is None:
         return
     figures = _figures(scene, gaps, often, claim)
+    cause = _cause(scene, figures)
+    figures["cause"] = cause
     yield make(
         scene,
         ID,
-        judged,
-        title=f"The host is the limit: the GPU is idle for {percent(cost.wall_ratio(scene))} {window_phrase(scene)}"
+        (min(judged[0], MOST[cause]), "low" if cause == UNTRACED else judged[1]),
+        title=f"{TITLES[cause]}: the GPU is idle for {percent(cost.wall_ratio(scene))} {window_phrase(scene)}"
         f" in {count(often.height)} gaps of more than {duration(scene.settings[f'{ID}.gap_ns'])}",
         detail=_detail(figures, cost),
-        remedy=_remedy(figures),
+        remedy=REMEDIES[cause],
         price=cost,
         figures=figures,
         instances=worst_spans(often["start_ns"], often["end_ns"]),
     )
+
+
+def _cause(scene: Scene, figures: dict[str, Any]) -> str:
+    """Whether the host worked, waited for others of its kind, or for work to come; as far as the recording tells."""
+    if figures["most"] == "other CUDA call":
+        return SETTING_UP
+    if figures["most"] != "OS runtime call":
+        known = scene.recording.osrt.height or scene.recording.samples.height
+        return WORKING if known else UNTRACED
+    functions = figures["os_functions"]
+    idle = sum(f["ns"] for f in functions if FOR_WORK.match(f["function"]))
+    return NO_WORK if idle > sum(f["ns"] for f in functions) / 2 else WAITING
 
 
 def _figures(scene: Scene, gaps: pl.DataFrame, often: pl.DataFrame, claim: Intervals) -> dict[str, Any]:
@@ -205,18 +249,3 @@ def _detail(figures: dict[str, Any], cost: Price) -> str:
     if sampled:
         text += f" CPU samples there: {', '.join(str(s['function']) for s in sampled[:3])}."
     return text
-
-
-def _remedy(figures: dict[str, Any]) -> str:
-    if figures["most"] == "OS runtime call":
-        return (
-            "The thread that feeds the GPU waits for another thread or process: give it more workers"
-            " (DataLoader(num_workers=...,"
-            " prefetch_factor=...)), or let it wait for the next input while the GPU works on this one."
-        )
-    if figures["most"] == "other CUDA call":
-        return "Loading of modules, graph instantiation or context work: do it once, before the loop."
-    return (
-        "Take the host's work off the thread that launches (workers, another process), batch it, or overlap it with the"
-        " GPU's step before; NVTX ranges or CPU samples around these gaps say which work it is."
-    )

@@ -25,26 +25,22 @@ from typing import Any
 
 import polars as pl
 
+from nsysparse.accounting.busy import in_window
 from nsysparse.intervals import Intervals
 from nsysparse.rules._evidence import Found, judge, make, thread_name, window_phrase, worst_spans
 from nsysparse.rules._frameworks import CUDA, JAX, LLAMA_CPP, PYTORCH, worded
 from nsysparse.rules._gaps import launch_gaps
 from nsysparse.rules._price import Price, latency_ratio
-from nsysparse.rules._scene import RECURS_IN, Scene
-from nsysparse.rules.settings import Threshold, shares
+from nsysparse.rules._roles import RECURS_IN
+from nsysparse.rules._scene import Scene
+from nsysparse.rules.settings import LOOSE, Threshold, shares
 from nsysparse.units import count, duration, percent
 
 ID = "launch_bound"
 NEEDS = ("calls", "kernels")
 REST = True
 THRESHOLDS = {
-    **shares(
-        0.20,
-        0.35,
-        0.60,
-        "The bound is loose: kernels need some host, and the profiler adds to every launch.",
-        floor=0.10,
-    ),
+    **shares(0.20, 0.35, 0.60, floor=0.10, why=LOOSE),
     "gap_ns": Threshold(
         1_000_000,
         "ns",
@@ -102,10 +98,9 @@ def _figures(scene: Scene, gaps: pl.DataFrame, claim: Intervals) -> dict[str, An
         "interval"
     ]
     short = between.filter(between <= scene.settings[f"{ID}.gap_ns"])
-    parts = [f.filter("counted") for f in (scene.account.kernels,)]
-    took = pl.concat(
-        [(p["end_ns"] - p["start_ns"]) for p in parts] + [scene.work.graphs["end_ns"] - scene.work.graphs["start_ns"]]
-    )
+    graphs = in_window(scene.work.graphs, scene.account.window)
+    parts = [f.filter("counted") for f in (scene.account.kernels, graphs)]
+    took = pl.concat([f["end_ns"] - f["start_ns"] for f in parts])
     if not short.len() or not took.len():
         return None
     calls = Intervals.union_of(launches["start_ns"], launches["end_ns"])

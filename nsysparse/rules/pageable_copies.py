@@ -48,13 +48,7 @@ from nsysparse.units import count, duration, percent, size
 
 ID = "pageable_copies"
 NEEDS = ("calls", "visible copies", "kernels")
-THRESHOLDS = shares(
-    0.02,
-    0.05,
-    0.20,
-    "A copy of this kind costs nearly every program a little; 2% is where a fix begins to show.",
-    floor=0.005,
-)
+THRESHOLDS = shares()
 REMEDY = {
     PYTORCH: "Pin the host memory (DataLoader(pin_memory=True), tensor.pin_memory()), copy with"
     " .to(device, non_blocking=True), and copy the next batch on a side stream while this one runs; fetch results"

@@ -42,19 +42,15 @@ from nsysparse.rules._evidence import (
 )
 from nsysparse.rules._frameworks import CUDA, JAX, PYTORCH, worded
 from nsysparse.rules._price import Price, Waits, price, waits_for
-from nsysparse.rules._scene import RECURS_IN, Scene
+from nsysparse.rules._roles import RECURS_IN
+from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares
 from nsysparse.units import count, duration, percent
 
 ID = "scalar_readback"
 NEEDS = ("calls", "visible copies", "kernels")
 THRESHOLDS = {
-    **shares(
-        0.02,
-        0.05,
-        0.20,
-        "A loop that reads a number each step pays some tenths of a percent even where nothing is wrong.",
-    ),
+    **shares(floor=0.001),
     "max_bytes": Threshold(
         64,
         "bytes",

@@ -41,19 +41,14 @@ from nsysparse.rules._evidence import (
 )
 from nsysparse.rules._frameworks import CUDA, PYTORCH, worded
 from nsysparse.rules._price import Waits, price
-from nsysparse.rules._scene import TO_HOST, Scene
+from nsysparse.rules._roles import TO_HOST
+from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import shares
 from nsysparse.units import count, duration, percent, size
 
 ID = "serial_copies"
 NEEDS = ("calls", "visible kernels", "visible copies", "kernels")
-THRESHOLDS = shares(
-    0.03,
-    0.08,
-    0.25,
-    "Overlap hides only a part of what it could hide at best.",
-    floor=0.02,
-)
+THRESHOLDS = shares(floor=0.02)
 REMEDY = {
     PYTORCH: "Copy the next batch on a side stream (with torch.cuda.stream(side): nxt = host.to(device,"
     " non_blocking=True)),"

@@ -25,6 +25,10 @@ from typing import Any
 
 from nsysparse.errors import UsageError
 
+TIGHT = (
+    "Careful runs tell 5% from noise; 10% is worth a change of the program; winning 20% makes it 1.25 times as fast."
+)
+LOOSE = "The bound is loose: kernels need some host, somebody has to do its work, and the profiler adds to every call."
 FILES = ("nsysparse.toml", "pyproject.toml")
 
 
@@ -43,10 +47,15 @@ class Threshold:
     why: str
 
 
-def shares(low: float, medium: float, high: float, why: str, floor: float = 0.001) -> dict[str, Threshold]:
-    """The four thresholds that turn a share of wall time or of request latency into a severity."""
+def shares(
+    low: float = 0.05, medium: float = 0.10, high: float = 0.20, *, floor: float = 0.005, why: str = TIGHT
+) -> dict[str, Threshold]:
+    """The four thresholds that turn a share of wall time or of request latency into a severity.
+
+    The defaults are for rules whose bound is tight; see TIGHT.
+    """
     return {
-        "floor": Threshold(floor, "ratio", "Below this share the rule has nothing to say: it is not worth reading."),
+        "floor": Threshold(floor, "ratio", "Below this share the rule says nothing: it is not worth reading."),
         "low": Threshold(low, "ratio", f"{why} From this share on: low."),
         "medium": Threshold(medium, "ratio", "From this share on: medium."),
         "high": Threshold(high, "ratio", "From this share on: high."),

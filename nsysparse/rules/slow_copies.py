@@ -41,14 +41,15 @@ from nsysparse.rules._evidence import (
     worst_copies,
 )
 from nsysparse.rules._price import Price, price, waits_for
-from nsysparse.rules._scene import RECURS_IN, TO_DEVICE, Scene
+from nsysparse.rules._roles import RECURS_IN, TO_DEVICE
+from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares
 from nsysparse.units import bandwidth, count, duration, percent, size
 
 ID = "slow_copies"
 NEEDS = ("calls", "visible copies")
 THRESHOLDS = {
-    **shares(0.02, 0.05, 0.20, "Below 2% of the wall a faster link changes nothing.", floor=0.01),
+    **shares(),
     "large_bytes": Threshold(1_000_000, "bytes", "The size from which bandwidth rather than latency decides."),
     "reach_ratio": Threshold(
         0.5, "ratio", "Half the reach: pinned copies of a megabyte and more do better on a sound link."

@@ -35,14 +35,14 @@ from nsysparse.rules._evidence import (
 )
 from nsysparse.rules._frameworks import CUDA, PYTORCH, worded
 from nsysparse.rules._price import price, waits_in
-from nsysparse.rules._scene import RECURS_IN, Scene
+from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares
 from nsysparse.units import count, duration, percent, size
 
 ID = "small_copies"
 NEEDS = ("calls", "visible copies", "kernels")
 THRESHOLDS = {
-    **shares(0.02, 0.05, 0.20, "Packing buffers is work; below 2% it is not worth it.", floor=0.005),
+    **shares(),
     "max_bytes": Threshold(
         65_536,
         "bytes",
@@ -50,7 +50,6 @@ THRESHOLDS = {
     ),
     "run": Threshold(4, "number", "Copies in a row from which packing them is worth a change of the program."),
 }
-ROLES = ("input", "output", "async", "once", "weights", "reload")
 REMEDY = {
     PYTORCH: "Pack the tensors into one pinned buffer, copy it once with non_blocking=True and take views; compute"
     " positions"
@@ -63,9 +62,8 @@ REMEDY = {
 
 def check(scene: Scene) -> Iterable[Found]:
     """Price runs of small copies beyond the first of each."""
-    small = scene.role(*ROLES).filter(pl.col("direct") & (pl.col("bytes") <= scene.settings[f"{ID}.max_bytes"]))
-    runs = small.filter(pl.len().over("burst") >= scene.settings[f"{ID}.run"]).sort("call_start_ns")
-    if not runs.height or runs["decile"].n_unique() < RECURS_IN:
+    runs = scene.role("small").sort("call_start_ns")
+    if not runs.height:
         return
     more = runs.filter(pl.int_range(pl.len()).over("burst") > 0)
     calls = scene.turns.filter(pl.col("call").is_in(more["call"].implode()))
@@ -73,7 +71,7 @@ def check(scene: Scene) -> Iterable[Found]:
     judged = judge(scene, ID, cost.share(scene), "medium")
     if judged is None:
         return
-    took = (small["end_ns"] - small["start_ns"]).filter(small["end_ns"] > small["start_ns"])
+    took = (runs["end_ns"] - runs["start_ns"]).filter(runs["end_ns"] > runs["start_ns"])
     figures = copy_figures(scene, runs) | {
         "runs": runs["burst"].n_unique(),
         "copies_per_run": runs.height / runs["burst"].n_unique(),

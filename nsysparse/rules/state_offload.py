@@ -24,7 +24,6 @@ evidence, which is named; without it the true price may be higher than the bound
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -44,20 +43,15 @@ from nsysparse.rules._evidence import (
 )
 from nsysparse.rules._frameworks import CUDA, JAX, LLAMA_CPP, PYTORCH, worded
 from nsysparse.rules._price import Price, Waits, price, waits_for
-from nsysparse.rules._scene import GROUP, Scene
+from nsysparse.rules._roles import GROUP, STATE, names_of
+from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares
 from nsysparse.units import bandwidth, count, duration, percent, size
 
 ID = "state_offload"
 NEEDS = ("calls", "visible copies")
 THRESHOLDS = {
-    **shares(
-        0.01,
-        0.05,
-        0.20,
-        "Winning 20% of the wall makes it 1.25 times as fast; 5% is what careful runs tell from noise.",
-        floor=0.005,
-    ),
+    **shares(),
     "burst_bytes": Threshold(
         1_000_000,
         "bytes",
@@ -66,9 +60,6 @@ THRESHOLDS = {
         " is state rather than a result: the size from which bandwidth, not latency, decides.",
     ),
 }
-NAMED_STATE = re.compile(
-    r"(?i)state|cache|(^|[^a-z])kv|offload|checkpoint|swap|evict|spill|snapshot|save|restore|reload|seq_get|seq_set"
-)
 REMEDY = {
     LLAMA_CPP: "Test it: start llama-server with --cache-ram 0 --ctx-checkpoints 0, which turns the saving of"
     " prompts and"
@@ -94,7 +85,7 @@ def check(scene: Scene) -> Iterable[Found]:
     copies = pl.concat(worth).sort("start_ns")
     cost, waits, around = _price(scene, copies)
     figures = copy_figures(scene, copies, waits)
-    named = NAMED_STATE.search(from_where(figures)) is not None
+    named = STATE.search(names_of(copies, scene)) is not None
     confidence = (
         "high" if named and not _mostly_around(cost) else "medium" if named or cost.share(scene) > 0.1 else "low"
     )

@@ -22,7 +22,6 @@ these are inputs, read pageable_copies and serial_copies instead, and raise ``st
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from nsysparse.rules._evidence import (
@@ -39,6 +38,7 @@ from nsysparse.rules._evidence import (
 from nsysparse.rules._frameworks import CUDA, LLAMA_CPP, PYTORCH, worded
 from nsysparse.rules._periods import find_period
 from nsysparse.rules._price import price, waits_for
+from nsysparse.rules._roles import WEIGHTS, names_of
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares
 from nsysparse.units import bandwidth, count, duration, percent, size
@@ -46,19 +46,12 @@ from nsysparse.units import bandwidth, count, duration, percent, size
 ID = "streamed_weights"
 NEEDS = ("calls", "visible copies", "kernels")
 THRESHOLDS = {
-    **shares(
-        0.02,
-        0.08,
-        0.25,
-        "Streaming is at times the only way; below 2% nothing is gained by changing it.",
-        floor=0.01,
-    ),
+    **shares(),
     "copy_bytes": Threshold(65_536, "bytes", "Smaller copies are inputs, masks and positions."),
     "copies_per_step": Threshold(4, "number", "A step's inputs are one to three tensors; a model's layers are more."),
     "step_bytes": Threshold(32_000_000, "bytes", "More than the inputs of a step of most models."),
     "table_bytes": Threshold(64_000_000, "bytes", "A single copy a step of this size is a table rather than a batch."),
 }
-NAMED_WEIGHTS = re.compile(r"(?i)weight|param|layer|table|embed|offload|stream")
 REMEDY = {
     PYTORCH: "Keep more layers on the GPU (device_map, max_memory, a quantized type); otherwise pin the host weights"
     " and"
@@ -77,7 +70,7 @@ def check(scene: Scene) -> Iterable[Found]:
     waits = waits_for(scene, copies)
     cost = price(scene, waits, copies)
     figures = copy_figures(scene, copies, waits)
-    named = NAMED_WEIGHTS.search(from_where(figures)) is not None
+    named = WEIGHTS.search(names_of(copies, scene)) is not None
     judged = judge(scene, ID, cost.share(scene), "medium" if named else "low")
     if judged is None:
         return

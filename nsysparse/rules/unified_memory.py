@@ -31,14 +31,15 @@ from nsysparse.accounting.busy import in_window
 from nsysparse.intervals import Intervals
 from nsysparse.rules._evidence import Found, judge, make, window_phrase, worst_spans
 from nsysparse.rules._price import Price
-from nsysparse.rules._scene import RECURS_IN, Scene
+from nsysparse.rules._roles import RECURS_IN
+from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares
 from nsysparse.units import count, duration, percent, size
 
 ID = "unified_memory"
 NEEDS = ()
 THRESHOLDS = {
-    **shares(0.02, 0.10, 0.25, "A first touch of all data costs some percent and is no thrash.", floor=0.01),
+    **shares(floor=0.01),
     "return_ratio": Threshold(
         0.25,
         "ratio",

@@ -23,6 +23,8 @@ def pausing(p: Program, steps: int = 200, pause: int = 4 * MS, sleep: int = 0, k
 
 def test_fires_and_says_what_the_host_did(tmp_path: Path) -> None:
     p = pausing(Program())
+    assert p.finding(tmp_path, RULE, window="whole").severity is Severity.MEDIUM  # it may as well have slept
+    p.b.osrt("fopen", p.now, p.now + 20 * US, p.tid)  # system calls were recorded, so it did not
     found = p.finding(tmp_path, RULE, window="whole")
     e = found.evidence
     # Kernels end 602 us after the range began, the host's next launch comes at 4,015 us and its kernel 2 us later.
@@ -37,10 +39,23 @@ def test_fires_and_says_what_the_host_did(tmp_path: Path) -> None:
 
 def test_names_what_the_thread_waited_in(tmp_path: Path) -> None:
     found = pausing(Program(), pause=US, sleep=4 * MS).finding(tmp_path, RULE, window="whole")
-    assert found.evidence["most"] == "OS runtime call"
+    assert found.evidence["cause"] == "waiting"
+    assert found.severity is Severity.MEDIUM  # for want of data or for want of work: a trace does not tell
     assert found.evidence["os_functions"][0]["function"] == "pthread_cond_timedwait"
     assert "pthread_cond_timedwait" in found.detail
     assert "workers" in found.remedy
+
+
+def test_waiting_for_requests_is_information(tmp_path: Path) -> None:
+    for function in ("epoll_wait", "poll", "clock_nanosleep", "accept4"):
+        p = Program()
+        for _ in range(200):
+            p.launch(200 * US)
+            p.sleep(4 * MS, function)
+        found = p.finding(tmp_path, RULE)
+        assert found.evidence["cause"] == "no work"
+        assert found.severity is Severity.INFO
+        assert found.title.startswith("The GPU waits for work")
 
 
 def test_names_sampled_functions(tmp_path: Path) -> None:

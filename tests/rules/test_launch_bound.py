@@ -49,7 +49,7 @@ def test_quiet_where_the_host_pauses_for_other_work(tmp_path: Path) -> None:
             p.launch(100 * US)
         p.think(5 * MS)
     assert isinstance(p.said(tmp_path, RULE)[0], Quiet)
-    assert p.finding(tmp_path, "idle_gaps").severity is Severity.HIGH
+    assert p.finding(tmp_path, "idle_gaps").bound_ns > 0
 
 
 def test_waits_and_copies_are_not_launching(tmp_path: Path) -> None:

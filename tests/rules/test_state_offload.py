@@ -194,6 +194,48 @@ def test_quiet_for_small_results_and_overlapped_saving(tmp_path: Path) -> None:
     assert isinstance(serve(p, 30, saved_beside).said(tmp_path, RULE)[0], Quiet)
 
 
+def test_equal_blocks_in_and_out_are_inputs_and_results(tmp_path: Path) -> None:
+    """4 MB in, 4 MB out, pageable, in every request: no state, but copies before and after the work."""
+    p = Program()
+
+    def step(_: int) -> None:
+        p.copy(4_000_000, HTOD, PAGEABLE, DEVICE, 400 * US)
+        p.launch(300 * US)
+        p.copy(4_000_000, DTOH, DEVICE, PAGEABLE, 400 * US)
+
+    serve(p, 200, step)
+    assert isinstance(p.said(tmp_path, RULE)[0], Quiet)
+    assert p.finding(tmp_path, "pageable_copies").severity is Severity.HIGH
+
+
+def test_names_decide(tmp_path: Path) -> None:
+    """The same blocks, in ranges that say what they are."""
+    for name, rule in (("fetch_result", "pageable_copies"), ("save_state", RULE)):
+        p = Program()
+
+        def step(_: int, program: Program = p, label: str = name) -> None:
+            program.launch(300 * US)
+            with program.range(label):
+                program.copy(4_000_000, DTOH, DEVICE, PAGEABLE, 400 * US)
+
+        assert serve(p, 200, step).analyze(tmp_path).findings[0].rule == rule
+
+
+def test_cache_that_grows_and_comes_back(tmp_path: Path) -> None:
+    """Each token's blocks are a little larger than the last; no name says what they are, but they come back."""
+    p = Program()
+    for token in range(150):
+        for _ in range(4):
+            nbytes = 4_000_000 + token * 4_096
+            p.copy(nbytes, HTOD, PINNED, DEVICE, 150 * US)
+            p.launch(100 * US)
+            p.copy(nbytes + 4_096, DTOH, DEVICE, PINNED, 150 * US)
+    p.sync()
+    found = p.finding(tmp_path, RULE)
+    assert found.evidence["direction"] == "both"
+    assert found.severity is Severity.HIGH
+
+
 def test_quiet_for_a_single_checkpoint_and_for_loading(tmp_path: Path) -> None:
     p = Program()
     p.load()
