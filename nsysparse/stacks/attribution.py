@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from nsysparse.accounting.host import thread_names
-from nsysparse.intervals import Intervals, times
-from nsysparse.joins.calls import FUNCTIONS
 from nsysparse.joins.work import Work
-from nsysparse.source import Trace
 from nsysparse.stacks.chains import Index
 from nsysparse.stacks.load import Stacks
 from nsysparse.stacks.payload import BY_CALL, BY_SAMPLING
@@ -40,27 +37,25 @@ def attribute_stacks(work: Work, stacks: Stacks) -> pl.DataFrame:
         maintain_order="left",
     )["stack"].fill_null(-1)
     native = recorded.to_numpy().copy()
-    seen = _inside(
-        calls, stacks.samples.filter(pl.Series(_shows_api(stacks)[stacks.samples["stack"].to_numpy()]))
-    )
+    seen = _inside(calls, stacks.samples.filter(pl.Series(_shows_api(stacks)[stacks.samples["stack"].to_numpy()])))
     told = _announced(work, stacks).gather(wanted.to_numpy()).to_numpy().copy()
     sampled = _inside(calls, stacks.python.filter(pl.col("by") == BY_SAMPLING))
-    return calls.select("call").with_columns(
+    found: pl.DataFrame = calls.select("call").with_columns(
         native=pl.Series(np.where(native >= 0, native, seen)),
         native_by=_by(native, seen),
         python=pl.Series(np.where(told >= 0, told, sampled)),
         python_by=_by(told, sampled),
     )
+    return found
 
 
 def _by(recorded: Index, sampled: Index) -> pl.Series:
     code = np.where(recorded >= 0, 0, np.where(sampled >= 0, 1, 2))
-    return pl.Series(code, dtype=pl.Int64).replace_strict(
-        [0, 1, 2], [WITH_CALL, BY_SAMPLE, NONE], return_dtype=pl.String
-    )
+    words: pl.Series = pl.Series([WITH_CALL, BY_SAMPLE, NONE]).gather(code)
+    return words
 
 
-def _shows_api(stacks: Stacks) -> np.ndarray:
+def _shows_api(stacks: Stacks) -> npt.NDArray[np.bool_]:
     """Whether each stack holds a CUDA call; False for -1, the last."""
     api = (stacks.frames["role"] == "api").to_numpy()
     return np.append(stacks.stacks.any(api[stacks.stacks.value]), False)
@@ -110,9 +105,7 @@ def measure_stacks(work: Work, attributed: pl.DataFrame) -> pl.DataFrame:
     rows: list[tuple[object, ...]] = []
     for kind in KINDS:
         if kind == "synchronizations":
-            operations = work.calls.filter(pl.col("does") == "synchronize").select(
-                "call", "start_ns", "end_ns"
-            )
+            operations = work.calls.filter(pl.col("does") == "synchronize").select("call", "start_ns", "end_ns")
         else:
             operations = getattr(work, kind).select("call", "start_ns", "end_ns")
         if operations.height:
@@ -144,54 +137,9 @@ def _coverage(operations: pl.DataFrame, attributed: pl.DataFrame) -> list[tuple[
     total, time = joined.height, joined.select(took.sum()).item()
     rows: list[tuple[object, ...]] = []
     for stack, (call, sample) in tests.items():
-        n, m, covered = joined.select(
-            call.sum(), sample.sum().alias("sample"), took.filter(call | sample).sum()
-        ).row(0)
+        n, m, covered = joined.select(call.sum(), sample.sum().alias("sample"), took.filter(call | sample).sum()).row(0)
         rows.append((stack, n, m, total, (n + m) / total, covered / time if time else None))
     return rows
-
-
-def share_samples(
-    work: Work, stacks: Stacks, trace: Trace, start_ns: int | None = None, end_ns: int | None = None
-) -> pl.DataFrame:
-    """What each thread of the program was doing when it was sampled.
-
-    Told twice: by the stack of the sample (a CUDA copy or synchronize function is on it), and by its time (it fell
-    inside such a call of the thread). Broken stacks escape the first, calls that were not recorded the second.
-
-    Returns:
-        One row a thread, most samples first: ``thread``, ``pid``, ``tid``, ``name``, ``samples``, ``copy_on_stack``,
-        ``sync_on_stack``, ``either_ratio`` (share of samples with one or the other on the stack), ``inside_copy``,
-        ``inside_sync``, ``inside_ratio``.
-    """
-    samples = stacks.samples
-    if start_ns is not None and end_ns is not None:
-        samples = samples.filter((pl.col("time_ns") >= start_ns) & (pl.col("time_ns") < end_ns))
-    samples = samples.filter(pl.col("thread").is_in(program_threads(work, samples["thread"]).implode()))
-    marks = pl.DataFrame(
-        {
-            f"{what}_on_stack": _holds(stacks, does)[samples["stack"].to_numpy()]
-            for what, does in _SHARED.items()
-        }
-    )
-    inside = pl.DataFrame({f"inside_{what}": _within(samples, work, does) for what, does in _SHARED.items()})
-    marked = samples.select("thread").hstack(marks).hstack(inside)
-    table = marked.group_by("thread").agg(
-        pl.len().cast(pl.Int64).alias("samples"),
-        pl.col("copy_on_stack", "sync_on_stack").sum().cast(pl.Int64),
-        (pl.col("copy_on_stack") | pl.col("sync_on_stack")).mean().alias("either_ratio"),
-        pl.col("inside_copy", "inside_sync").sum().cast(pl.Int64),
-        (pl.col("inside_copy") | pl.col("inside_sync")).mean().alias("inside_ratio"),
-    )
-    return (
-        thread_names(trace, table["thread"])
-        .join(table, on="thread", how="right", maintain_order="right")
-        .sort("samples", "thread", descending=[True, False])
-        .select("thread", "pid", "tid", "name", *table.columns[1:])
-    )
-
-
-_SHARED = {"copy": "copy", "sync": "synchronize"}
 
 
 def program_threads(work: Work, threads: pl.Series) -> pl.Series:
@@ -199,21 +147,3 @@ def program_threads(work: Work, threads: pl.Series) -> pl.Series:
     frame = pl.DataFrame({"thread": threads.unique()})
     process = pl.col("thread") - (pl.col("thread") & 0xFFFFFF)
     return frame.filter(process.is_in(work.calls["process"].unique().implode()))["thread"]
-
-
-def _holds(stacks: Stacks, does: str) -> np.ndarray:
-    """Whether each stack holds a function that does this; False for -1, the last."""
-    plain = stacks.frames["function"].str.replace(r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$", "")
-    marked = (plain.str.contains(FUNCTIONS[does]) & (stacks.frames["kind"] != "python")).to_numpy()
-    return np.append(stacks.stacks.any(marked[stacks.stacks.value]), False)
-
-
-def _within(samples: pl.DataFrame, work: Work, does: str) -> np.ndarray:
-    """Whether each sample fell inside such a call of its thread."""
-    result = np.zeros(samples.height, np.bool_)
-    calls = work.calls.filter(pl.col("does") == does).select("thread", "start_ns", "end_ns")
-    for (thread,), mine in calls.group_by("thread"):
-        rows = np.flatnonzero((samples["thread"] == thread).to_numpy())
-        union = Intervals.union_of(mine["start_ns"], mine["end_ns"])
-        result[rows] = union.contains(times(samples["time_ns"].to_numpy()[rows]))
-    return result

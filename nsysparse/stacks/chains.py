@@ -165,9 +165,7 @@ def _pieces(lists: Lists) -> list[tuple[int, int]]:
 def _hashes(lists: Lists, seed: int) -> npt.NDArray[np.uint64]:
     result = np.zeros(len(lists), np.uint64)
     for low, high in _pieces(lists):
-        part = Lists(
-            lists.start[low : high + 1] - lists.start[low], lists.value[lists.start[low] : lists.start[high]]
-        )
+        part = Lists(lists.start[low : high + 1] - lists.start[low], lists.value[lists.start[low] : lists.start[high]])
         total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(_mixed(part, seed), dtype=np.uint64)))
         result[low:high] = total[part.start[1:]] - total[part.start[:-1]]  # wraps, as it may
     return result
@@ -175,13 +173,15 @@ def _hashes(lists: Lists, seed: int) -> npt.NDArray[np.uint64]:
 
 def _mixed(part: Lists, seed: int) -> npt.NDArray[np.uint64]:
     """One well-spread 64-bit number for each (frame, place): the finalizer of SplitMix64."""
-    x = part.value.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    x: npt.NDArray[np.uint64] = part.value.astype(np.uint64)
+    x *= np.uint64(0x9E3779B97F4A7C15)
     x += (part.place().astype(np.uint64) + np.uint64(seed)) * np.uint64(0xD1342543DE82EF95)
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)
     x ^= x >> np.uint64(27)
     x *= np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    x ^= x >> np.uint64(31)
+    return x
 
 
 def _same(lists: Lists, other: Index) -> bool:

@@ -70,10 +70,7 @@ def fold(stacks: Stacks, keep_noise: bool = False) -> Folded:
     place = lists.place()
     api_at = lists.first(role[names.API], -1)
     api = np.where(api_at >= 0, _at(lists, lists.start[:-1] + api_at), -1)
-    if keep_noise:
-        kept = np.ones(lists.value.size, np.bool_)
-    else:
-        kept = _worth_drawing(stacks, api_at)
+    kept = np.ones(lists.value.size, np.bool_) if keep_noise else _worth_drawing(stacks, api_at)
     begin = lists.first(role[names.INTERPRETER], -1)
     end = lists.last(role[names.INTERPRETER], -1)
     outside = kept & (place < np.repeat(begin, lists.length))
@@ -95,11 +92,7 @@ def _worth_drawing(stacks: Stacks, api_at: Index) -> npt.NDArray[np.bool_]:
     place = lists.place()
     reached = lists.first(~start, lists.length)
     beyond = np.where(api_at >= 0, api_at, lists.length)
-    kept = (
-        ~noise[lists.value]
-        & (place >= np.repeat(reached, lists.length))
-        & (place < np.repeat(beyond, lists.length))
-    )
+    kept = ~noise[lists.value] & (place >= np.repeat(reached, lists.length)) & (place < np.repeat(beyond, lists.length))
     return kept & ~_repeats(lists, kept, frames)
 
 

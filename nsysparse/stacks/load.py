@@ -123,9 +123,7 @@ def _read_chains(trace: Trace, source: str, keys: pl.DataFrame) -> tuple[Index, 
         piece = piece.drop_nulls(["chain", "depth"])
         fresh = piece.select(FRAME_KEY).unique(maintain_order=True)
         fresh = fresh.join(keys, on=FRAME_KEY, how="anti", nulls_equal=True, maintain_order="left")
-        numbered = fresh.with_columns(
-            pl.int_range(keys.height, keys.height + pl.len(), dtype=pl.Int32).alias("frame")
-        )
+        numbered = fresh.with_columns(pl.int_range(keys.height, keys.height + pl.len(), dtype=pl.Int32).alias("frame"))
         keys = pl.concat([keys, numbered])
         code = piece.join(keys, on=FRAME_KEY, how="left", nulls_equal=True, maintain_order="left")["frame"]
         chains.append(piece["chain"].to_numpy())

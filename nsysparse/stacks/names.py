@@ -12,6 +12,8 @@ import re
 
 import polars as pl
 
+from nsysparse import schema
+
 # What a frame is there for; anything but CODE and API is noise to someone who asks who sent a copy.
 CODE, API, PROFILER, DISPATCH, INTERPRETER, START = (
     "code",
@@ -23,7 +25,7 @@ CODE, API, PROFILER, DISPATCH, INTERPRETER, START = (
 )
 NATIVE, KERNEL_MODE, PYTHON, PSEUDO = "native", "kernel-mode", "python", "pseudo"
 UNRESOLVED = r"^0x[0-9a-fA-F]+$"
-BROKEN = "[Broken backtraces]"
+NOWHERE = ("0x0", "0xffffffffffffffff")  # what an unwinder leaves where it lost its way
 
 _PROFILER_MODULES = r"(?i)nsight-systems|^lib(cupti|nvperf|toolsinjection|nvtx)|injection(32|64)?\.so"
 _INTERPRETER_MODULES = r"^(lib)?python[\d.]*[a-z]*(\.so[\d.]*)?$"
@@ -39,9 +41,7 @@ _DISPATCH = (
 )
 _OPERATORS = re.compile(r"operator\s*(<=>|<<=?|>>=?|->\*?|<=?|>=?|\(\)|\[\])")
 _HASH = re.compile(r"::h[0-9a-f]{16}$")
-_SUFFIX = re.compile(
-    r"(\s*(\[clone [^\]]*\]|\.(constprop|isra|part|cold|llvm)\.?\d*|\bconst|&{1,2}|volatile))+$"
-)
+_SUFFIX = re.compile(r"(\s*(\[clone [^\]]*\]|\.(constprop|isra|part|cold|llvm)\.?\d*|\bconst|&{1,2}|volatile))+$")
 _ANONYMOUS = "(anonymous namespace)"
 
 
@@ -62,9 +62,7 @@ def short_name(name: str) -> str:
     text = _without(text, r"<[^<>]*>")
     text = _without(text, r"\([^()]*\)")
     text = _SUFFIX.sub("", _HASH.sub("", text)).strip()
-    head, operator, conversion = text.partition(
-        "operator "
-    )  # a conversion, new or delete: a space in the name
+    head, operator, conversion = text.partition("operator ")  # a conversion, new or delete: a space in the name
     text = head.rsplit(" ", 1)[-1] + operator + conversion
     text = re.sub("\x01(\\d+)\x02", lambda m: kept[int(m[1])], text)
     return text if text and not text.startswith("::") else name[:200]
@@ -134,37 +132,37 @@ def describe_native(frames: pl.DataFrame, api_names: set[str]) -> pl.DataFrame:
     frames = frames.join(short, on="function", how="left", maintain_order="left")
     frames = frames.with_columns(role=_role(api_names), bare=unversioned(pl.col("place")))
     label = (
-        pl.when(pl.col("role") == INTERPRETER)
+        pl.when(pl.col("role") == API)
+        .then(schema.normalized_api_name(pl.col("function")))
+        .when(pl.col("role") == INTERPRETER)
         .then(pl.lit("(Python interpreter)"))
         .when("unknown")
         .then(pl.format("{} (unresolved)", "bare"))
+        .when("made_up")
+        .then("function")
         .otherwise(pl.coalesce("short", "function"))
     )
-    kind = (
-        pl.when("made_up")
-        .then(pl.lit(PSEUDO))
-        .when("in_kernel")
-        .then(pl.lit(KERNEL_MODE))
-        .otherwise(pl.lit(NATIVE))
+    kind = pl.when("made_up").then(pl.lit(PSEUDO)).when("in_kernel").then(pl.lit(KERNEL_MODE)).otherwise(pl.lit(NATIVE))
+    return frames.select("function", "place", "line", kind.alias("kind"), "role", label.alias("label")).with_columns(
+        name="label"
     )
-    return frames.select(
-        "function", "place", "line", kind.alias("kind"), "role", label.alias("label")
-    ).with_columns(name="label")
 
 
 def _role(api_names: set[str]) -> pl.Expr:
     function, place = pl.col("function"), pl.col("place")
-    plain = function.str.replace(r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$", "")
+    plain = schema.normalized_api_name(function)
     system = place.str.contains(_SYSTEM_MODULES)
     return (
         pl.when(plain.is_in(sorted(api_names)))
         .then(pl.lit(API))
         .when(pl.col("path").str.contains(_PROFILER_MODULES) | place.str.contains(_PROFILER_MODULES))
         .then(pl.lit(PROFILER))
+        .when(function.is_in(NOWHERE) & pl.col("unknown"))
+        .then(pl.lit(PROFILER))
+        .when(function.str.contains(_START) | (system & pl.col("unknown")))
+        .then(pl.lit(START))
         .when(place.str.contains(_INTERPRETER_MODULES))
         .then(pl.lit(INTERPRETER))
-        .when(function.str.contains(_START) | (system & pl.col("unknown")) | (place == "[Unknown]"))
-        .then(pl.lit(START))
         .when(pl.coalesce("short", "function").str.contains(_DISPATCH))
         .then(pl.lit(DISPATCH))
         .otherwise(pl.lit(CODE))

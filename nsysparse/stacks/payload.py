@@ -92,9 +92,7 @@ def read_python(trace: Trace) -> PythonStacks:
     if not domains.height:
         return empty
     rows = trace.frame("payloads").filter(
-        (pl.col("type") == schema.NVTX_MARK)
-        & pl.col("time_ns").is_not_null()
-        & pl.col("thread").is_not_null()
+        (pl.col("type") == schema.NVTX_MARK) & pl.col("time_ns").is_not_null() & pl.col("thread").is_not_null()
     )
     trace.release("payloads")
     rows = (
@@ -161,10 +159,7 @@ def _with_texts(fields: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 def read_layouts(trace: Trace) -> list[Layout]:
     """The layouts that hold stacks of Python frames, told by the fields of their elements."""
     entries = trace.frame("payload_entries").unique(["domain", "schema", "index"], maintain_order=True)
-    sizes = {
-        (r["domain"], r["schema"]): r["size_bytes"]
-        for r in trace.frame("payload_schemas").iter_rows(named=True)
-    }
+    sizes = {(r["domain"], r["schema"]): r["size_bytes"] for r in trace.frame("payload_schemas").iter_rows(named=True)}
     fields: dict[tuple[int, int], list[dict[str, object]]] = {}
     for row in entries.sort("index").iter_rows(named=True):  # a handful of fields
         fields.setdefault((row["domain"], row["schema"]), []).append(row)
@@ -172,7 +167,7 @@ def read_layouts(trace: Trace) -> list[Layout]:
     for (domain, number), rows in fields.items():
         for row in rows:
             element = fields.get((domain, row["type"]), [])  # type: ignore[arg-type]
-            layout = _layout(number, rows, row, element, sizes.get((domain, row["type"])))  # type: ignore[arg-type]
+            layout = _layout(number, rows, row, element, sizes.get((domain, row["type"])))
             if layout is not None:
                 found.setdefault(number, layout)
     return list(found.values())
@@ -225,9 +220,7 @@ def decode_blobs(blobs: pl.Series, layout: Layout) -> tuple[Index, Lists, pl.Dat
         fits = there & (number == layout.schema) & (offset >= 0) & (offset <= room) & (length >= 0)
         fits &= length <= room - np.clip(offset, 0, room)
         payload, size = np.where(fits, begin[rows] + offset, payload), np.where(fits, length, size)
-    whole = (payload >= 0) & (
-        size >= max(layout.count[0] + np.dtype(layout.count[1]).itemsize, layout.frames)
-    )
+    whole = (payload >= 0) & (size >= max(layout.count[0] + np.dtype(layout.count[1]).itemsize, layout.frames))
     rows, payload, size = rows[whole], payload[whole], size[whole]
     count = _integers(data, payload + layout.count[0], layout.count[1])
     fits = (count > 0) & (count <= (size - layout.frames) // layout.frame_bytes)
@@ -263,9 +256,7 @@ def _integers(data: Bytes, place: Index, kind: str) -> Index:
     return np.ascontiguousarray(cells).view(dtype).ravel().astype(np.int64)
 
 
-def _decode_json(
-    rows: pl.DataFrame, trace: Trace, wanted: npt.NDArray[np.bool_]
-) -> tuple[Index, Lists, pl.DataFrame]:
+def _decode_json(rows: pl.DataFrame, trace: Trace, wanted: npt.NDArray[np.bool_]) -> tuple[Index, Lists, pl.DataFrame]:
     """The same from the text of exports made with JSON; what is no such text is left out."""
     schema_of_frame = {"Function": pl.String, "File": pl.String, "Line": pl.Int64}
     texts = rows.select("json", "json_id").join(

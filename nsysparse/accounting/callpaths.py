@@ -17,6 +17,7 @@ from nsysparse.accounting.device import DeviceAccount
 from nsysparse.intervals import Intervals, owned, times
 from nsysparse.joins.ranges import IN_TIME, attribute
 from nsysparse.joins.work import Work
+from nsysparse.source import Trace
 from nsysparse.stacks.attribution import attribute_stacks, program_threads
 from nsysparse.stacks.folding import Folded
 from nsysparse.stacks.load import Stacks
@@ -30,7 +31,7 @@ class Weight:
     Attributes:
         key: Column of the rows.
         title: Its name on the page.
-        unit: ``ns``, ``bytes`` or ``samples``.
+        unit: ``ns``, ``bytes``, ``samples``, ``operations`` or ``calls``.
         meaning: One sentence.
     """
 
@@ -74,9 +75,11 @@ WEIGHTS = (
     ),
     Weight("cpu_samples", "CPU samples", "samples", "Samples of the program's threads, running ones only."),
     Weight("python_samples", "Python samples", "samples", "Samples of the Python interpreter's threads."),
+    Weight("operations", "Operations", "operations", "Operations that start in the window; a batched copy is several."),
+    Weight("calls", "Waiting calls", "calls", "Synchronize calls and copies that wait."),
 )
 KEY = ("device", "process", "thread", "path", "in_time", "native", "python", "api", "operation", "colour")
-COLUMNS = (*KEY, *(w.key for w in WEIGHTS), "count", "calls")
+COLUMNS = (*KEY, *(w.key for w in WEIGHTS))
 NO_CALL = "(no API call recorded)"
 
 
@@ -85,8 +88,7 @@ class Weighed:
     """Grouped rows.
 
     Attributes:
-        rows: One row a distinct call path: KEY, a column a weight (see WEIGHTS), ``count`` (operations, a batched
-            copy as many as it stands for) and ``calls`` (waiting calls).
+        rows: One row a distinct call path: KEY and a column a weight (see WEIGHTS).
         calls: See :func:`nsysparse.stacks.attribution.attribute_stacks`.
         window: Earliest start and latest end of the devices' windows, ns.
         window_ns: Length of the devices' windows, added: what time weights are shares of.
@@ -98,7 +100,7 @@ class Weighed:
     window_ns: int
 
 
-def weigh(work: Work, accounts: tuple[DeviceAccount, ...], stacks: Stacks, folded: Folded) -> Weighed:
+def weigh(work: Work, accounts: tuple[DeviceAccount, ...], stacks: Stacks, folded: Folded, trace: Trace) -> Weighed:
     """Group everything that the windows of some devices hold.
 
     Args:
@@ -106,9 +108,10 @@ def weigh(work: Work, accounts: tuple[DeviceAccount, ...], stacks: Stacks, folde
         accounts: The devices.
         stacks: Its stacks.
         folded: The same, folded.
+        trace: The recording, for texts.
     """
     attributed = attribute_stacks(work, stacks)
-    parts = [_operations(work.on(a.number), a) for a in accounts]
+    parts = [_operations(work.on(a.number), a, trace) for a in accounts]
     low = min((a.window.start_ns for a in accounts), default=0)
     high = max((a.window.end_ns for a in accounts), default=0)
     operations = pl.concat([*parts, _waiting(work, accounts, low, high, parts)], how="diagonal")
@@ -116,9 +119,7 @@ def weigh(work: Work, accounts: tuple[DeviceAccount, ...], stacks: Stacks, folde
         attributed.select("call", "native", "python"), on="call", how="left", maintain_order="left"
     )
     grouped = [_grouped(part) for part in (operations, *_samples(work, stacks, folded, low, high))]
-    rows = pl.concat(grouped, how="diagonal").select(
-        *KEY, *(pl.col(c).fill_null(0) for c in COLUMNS if c not in KEY)
-    )
+    rows = pl.concat(grouped, how="diagonal").select(*KEY, *(pl.col(c).fill_null(0) for c in COLUMNS if c not in KEY))
     length = sum(a.window.length_ns for a in accounts)
     return Weighed(rows.sort(KEY, nulls_last=True), attributed, (low, high), length)
 
@@ -128,18 +129,20 @@ def _grouped(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.group_by(KEY).agg(pl.col(weights).sum())
 
 
-def _operations(work: Work, account: DeviceAccount) -> pl.DataFrame:
+def _operations(work: Work, account: DeviceAccount, trace: Trace) -> pl.DataFrame:
     """The operations of one device's window, with what each weighs."""
     window = account.window
     took = pl.col("to_ns") - pl.col("from_ns")
     pair = pl.format("{} copy, {} to {}", "kind_name", "src", "dst")
-    names = _short_names(account)
+    names = trace.strings(account.kernels["short_name_id"])
     parts = [
         account.kernels.select(
             *_SENT,
-            operation=pl.col("short_name_id").replace_strict(names, default="(no name)", return_dtype=pl.String),
+            operation=pl.col("short_name_id").replace_strict(
+                names["id"], names["value"], default="(name not in the export)", return_dtype=pl.String
+            ),
             colour=pl.lit("kernel"),
-            count=pl.col("counted").cast(pl.Int64),
+            operations=pl.col("counted").cast(pl.Int64),
         ),
         account.copies.select(
             *_SENT,
@@ -147,7 +150,7 @@ def _operations(work: Work, account: DeviceAccount) -> pl.DataFrame:
             operation=pair,
             colour=pl.col("kind_name"),
             bytes=pl.when("counted").then("bytes").otherwise(0),
-            count=pl.when("counted").then("copy_count").otherwise(0),
+            operations=pl.when("counted").then("copy_count").otherwise(0),
         ),
         _plain(in_window(work.memsets, window), "memset", "memset"),
         _plain(in_window(work.graphs, window), "CUDA graph", "kernel"),
@@ -159,22 +162,19 @@ def _operations(work: Work, account: DeviceAccount) -> pl.DataFrame:
         busy_ns=pl.Series(end - start),
         operation_ns=took,
         device=pl.lit(account.number, pl.Int64),
-        in_time=pl.col("path_by").cast(pl.String) == IN_TIME,
-        api=pl.col("api").cast(pl.String),
-    ).drop("path_by", "from_ns", "to_ns")
+    ).drop("from_ns", "to_ns")
 
 
-_SENT = ("call", "process", "thread", "path", "path_by", "api", "from_ns", "to_ns")
-
-
-def _short_names(account: DeviceAccount) -> dict[int, str]:
-    """Short names of the device's kernels, as its table of kernels has them."""
-    return dict(account.kernel_names)
+_SENT = (
+    *("call", "process", "thread", "path", "from_ns", "to_ns"),
+    pl.col("api").cast(pl.String),
+    (pl.col("path_by").cast(pl.String) == IN_TIME).alias("in_time"),
+)
 
 
 def _plain(rows: pl.DataFrame, operation: str, colour: str) -> pl.DataFrame:
     return rows.select(
-        *_SENT, operation=pl.lit(operation), colour=pl.lit(colour), count=pl.col("counted").cast(pl.Int64)
+        *_SENT, operation=pl.lit(operation), colour=pl.lit(colour), operations=pl.col("counted").cast(pl.Int64)
     )
 
 
@@ -187,10 +187,10 @@ def _migrations(rows: pl.DataFrame) -> pl.DataFrame:
         "to_ns",
         *(pl.lit(None, t).alias(c) for c, t in (("call", pl.Int64), ("thread", pl.Int64), ("api", pl.String))),
         path=pl.lit(0, pl.Int64),
-        path_by=pl.lit("none"),
+        in_time=pl.lit(False),
         operation=pl.format("{} migration", kind),
         colour=pl.lit("migration"),
-        count=pl.col("counted").cast(pl.Int64),
+        operations=pl.col("counted").cast(pl.Int64),
     )
 
 
@@ -223,9 +223,7 @@ def _waiting(
     return rows.join(sent, on="call", how="left", maintain_order="left")
 
 
-_NOTHING_SENT = pl.DataFrame(
-    schema={"call": pl.Int64, "operation": pl.String, "colour": pl.String, "device": pl.Int64}
-)
+_NOTHING_SENT = pl.DataFrame(schema={"call": pl.Int64, "operation": pl.String, "colour": pl.String, "device": pl.Int64})
 
 
 def _samples(work: Work, stacks: Stacks, folded: Folded, low: int, high: int) -> list[pl.DataFrame]:

@@ -1,0 +1,1 @@
+"""Flame graphs: what sent the work, from the process down to the operation, in several formats."""
