@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
-
 from nsysparse._version import __version__
+from nsysparse.flamegraph.difference import Difference
 from nsysparse.flamegraph.flame import LEVELS, Flame
-from nsysparse.stacks.chains import Lists
 
 FORMAT, FORMAT_VERSION = "nsysparse-flamegraph", 1
 
@@ -27,7 +25,7 @@ def to_dict(flame: Flame) -> dict[str, Any]:
         "nsysparse_version": __version__,
         **facts(flame),
         "labels": {c: flame.labels[c].to_list() for c in flame.labels.columns},
-        "paths": plain_lists(flame.paths),
+        "paths": flame.paths.to_lists(),
         "values": {w.key: flame.values[:, i].tolist() for i, w in enumerate(flame.weights)},
     }
 
@@ -54,8 +52,20 @@ def facts(flame: Flame) -> dict[str, Any]:
     }
 
 
-def plain_lists(lists: Lists) -> list[list[int]]:
-    """Lists of numbers for JSON."""
-    if not len(lists):
-        return []
-    return [part.tolist() for part in np.split(lists.value, lists.start[1:-1])]
+def difference_to_json(difference: Difference) -> str:
+    """Two recordings as a JSON text: exact weights of both on one set of paths, and what they are per."""
+    whole = {
+        "format": f"{FORMAT}-difference",
+        "format_version": FORMAT_VERSION,
+        "nsysparse_version": __version__,
+        "base": facts(difference.base),
+        "new": facts(difference.new),
+        "per": {"what": difference.per, "base": difference.base_number, "new": difference.new_number},
+        "labels": {c: difference.labels[c].to_list() for c in difference.labels.columns},
+        "paths": difference.paths.to_lists(),
+        "values": {
+            w.key: {"base": difference.base_values[:, i].tolist(), "new": difference.new_values[:, i].tolist()}
+            for i, w in enumerate(difference.weights)
+        },
+    }
+    return json.dumps(whole, ensure_ascii=False, separators=(",", ":")) + "\n"

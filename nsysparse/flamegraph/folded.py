@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsysparse.flamegraph.difference import Difference
 from nsysparse.flamegraph.flame import Flame
 from nsysparse.stacks.chains import Lists
 
@@ -19,6 +20,24 @@ def to_folded(flame: Flame, weight: str) -> str:
     lines = pl.DataFrame({"path": path_texts(flame.paths, flame.labels["text"]), "value": values})
     lines = lines.filter(pl.col("value") > 0).group_by("path").agg(pl.col("value").sum()).sort("path")
     return "".join(line + "\n" for line in lines.select(pl.format("{} {}", "path", "value"))["path"].to_list())
+
+
+def difference_to_folded(difference: Difference, weight: str) -> str:
+    """Both recordings in one file: the path, then the first one's and the second one's exact weight.
+
+    The weights are not divided by requests or seconds: tools that read this form compare integers.
+    """
+    column = difference.column(weight)
+    lines = pl.DataFrame(
+        {
+            "path": path_texts(difference.paths, difference.labels["text"]),
+            "base": difference.base_values[:, column],
+            "new": difference.new_values[:, column],
+        }
+    )
+    lines = lines.filter((pl.col("base") > 0) | (pl.col("new") > 0)).group_by("path").agg(pl.col("base", "new").sum())
+    texts = lines.sort("path").select(pl.format("{} {} {}", "path", "base", "new"))
+    return "".join(line + "\n" for line in texts.to_series().to_list())
 
 
 def path_texts(paths: Lists, texts: pl.Series) -> pl.Series:

@@ -30,7 +30,7 @@ class Tree:
     total: Times
 
     def __len__(self) -> int:
-        return self.parent.size
+        return int(self.parent.size)
 
     def paths(self) -> Lists:
         """Labels from the root to each node; the root's is empty."""
@@ -73,7 +73,7 @@ def build_tree(paths: Lists, values: Times) -> Tree:
 
 def _totals(parent: Index, depth: Index, own: Times) -> Times:
     """Weights of whole branches, from the deepest level up."""
-    total = own.copy()
+    total: Times = own.copy()
     cuts = np.searchsorted(depth, np.arange(1, int(depth.max(initial=0)) + 2))
     for low, high in zip(cuts[-2::-1], cuts[:0:-1], strict=True):
         np.add.at(total, parent[low:high], total[low:high])

@@ -79,6 +79,12 @@ class Lists:
         found = np.append(at, -1)[preceding]  # -1 takes the appended -1
         return times(np.where(found >= self.start[:-1], found - self.start[:-1], missing))
 
+    def to_lists(self) -> list[list[int]]:
+        """As Python lists."""
+        if not len(self):
+            return []
+        return [part.tolist() for part in np.split(self.value, self.start[1:-1])]
+
     def owner(self) -> Index:
         """Row of the list behind each element."""
         return np.repeat(np.arange(len(self)), self.length)
