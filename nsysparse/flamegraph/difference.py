@@ -53,24 +53,24 @@ class Difference:
             marked: Only paths with a label that holds this text.
 
         Returns:
-            ``path`` (labels, list), ``base`` and ``new`` (exact), ``base_per`` and ``new_per`` (per request or second),
+            ``row`` (of ``paths``), ``path`` (labels, list), ``base`` and ``new`` (exact), ``base_per`` and ``new_per`` (per request or second),
             ``change_per``; the largest change first.
         """
         rows = np.arange(len(self.paths))
         if marked is not None:
             hit = self.labels["text"].str.contains(marked, literal=True).to_numpy()
             rows = np.flatnonzero(self.paths.any(hit[self.paths.value]))
-        chosen = self.paths.take(rows)
-        texts = pl.DataFrame({"row": chosen.owner(), "path": self.labels["text"].gather(chosen.value)})
-        lists = texts.group_by("row", maintain_order=True).agg("path")
-        column = self.column(key)
+        chosen, column = self.paths.take(rows), self.column(key)
+        texts = pl.DataFrame({"at": chosen.owner(), "path": self.labels["text"].gather(chosen.value)})
+        table = pl.DataFrame({"at": np.arange(rows.size), "row": rows})
         return (
-            lists.with_columns(base=self.base_values[rows, column], new=self.new_values[rows, column])
+            table.join(texts.group_by("at").agg("path"), on="at", how="left", maintain_order="left")
+            .with_columns(base=self.base_values[rows, column], new=self.new_values[rows, column])
             .with_columns(base_per=pl.col("base") / self.base_number, new_per=pl.col("new") / self.new_number)
             .with_columns(change_per=pl.col("new_per") - pl.col("base_per"))
             .filter((pl.col("base") > 0) | (pl.col("new") > 0))
             .sort(pl.col("change_per").abs(), descending=True, maintain_order=True)
-            .drop("row")
+            .drop("at")
         )
 
 

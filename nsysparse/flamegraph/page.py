@@ -185,7 +185,7 @@ def _facts(flame: Flame) -> list[tuple[str, str]]:
         row = flame.coverage.filter((pl.col("kind") == kind) & (pl.col("stack") == "any"))
         if row.height:
             shares = (units.percent(row["operations_ratio"][0]), units.percent(row["time_ratio"][0]))
-            facts.append((f"{kind} with a stack", f"{shares[0]}, {shares[1]} of their time"))
+            facts.append((f"{kind} with a stack", f"{shares[0]} ({shares[1]} of their time)"))
     return facts
 
 

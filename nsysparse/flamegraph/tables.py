@@ -17,19 +17,20 @@ from nsysparse.stacks.chains import Index, Lists
 
 COPY_COLOURS = tuple(COPY_KINDS.values())
 MAX_ROWS = 20
+NATIVE_FRAMES = 5  # shown of a native call path; all of them where the row is opened
 
 
 def table_copy_paths(flame: Flame) -> pl.DataFrame:
     """Call paths that send copies, most exposed time first, then most bytes.
 
     Returns:
-        ``where`` (the innermost Python frame, else the innermost native one, else NVTX range or API), ``operation``,
+        ``where`` (see :func:`_where`), ``operation``,
         ``exposed_ns`` (adds up to the window's), ``exposed_ratio`` (of the window), ``bytes``, ``copies``, ``busy_ns``,
         ``blocked_ns`` (time of the host in these copies), ``frames`` (labels from the thread down, list).
     """
     colour = flame.labels["colour"].is_in(COPY_COLOURS).to_numpy()
     rows = np.flatnonzero(flame.paths.any(colour[flame.paths.value]))
-    table = _described(flame, rows).with_columns(
+    table = described(flame.labels, flame.paths.take(rows)).with_columns(
         **{key: _values(flame, key, rows) for key in ("exposed_ns", "bytes", "busy_ns", "blocked_ns")},
         copies=_values(flame, "operations", rows),
     )
@@ -50,7 +51,7 @@ def table_waiting_paths(flame: Flame) -> pl.DataFrame:
         rows = np.empty(0, np.int64)
     else:
         rows = np.flatnonzero(flame.values[:, flame.column("blocked_ns")] > 0)
-    table = _described(flame, rows).with_columns(
+    table = described(flame.labels, flame.paths.take(rows)).with_columns(
         **{key: _values(flame, key, rows) for key in ("calls", "blocked_ns", "idle_ns")}
     )
     return (
@@ -69,29 +70,50 @@ def _values(flame: Flame, key: str, rows: Index) -> pl.Series:
     return pl.Series(values, dtype=pl.Int64)
 
 
-def _described(flame: Flame, rows: Index) -> pl.DataFrame:
-    paths = flame.paths.take(rows)
-    level = flame.labels["level"].to_numpy()[paths.value] if paths.value.size else np.empty(0, np.int64)
-    texts = flame.labels["text"]
-    where = np.full(rows.size, -1, np.int64)
-    for name in ("api", "nvtx", "native", "python"):  # the last that there is wins
-        last = _last(paths, level == LEVELS.index(name))
-        where = np.where(last >= 0, last, where)
+def described(labels: pl.DataFrame, paths: Lists) -> pl.DataFrame:
+    """``where``, ``api``, ``operation`` and ``frames`` of paths, in their order."""
+    level = labels["level"].to_numpy()[paths.value] if paths.value.size else np.empty(0, np.int64)
+    texts = labels["text"]
     inside = paths.where(level > LEVELS.index("process"))
     frames = pl.DataFrame({"row": inside.owner(), "text": texts.gather(inside.value)})
     lists = frames.group_by("row", maintain_order=True).agg(pl.col("text").alias("frames"))
-    named = {
-        "where": where,
-        "api": _last(paths, level == LEVELS.index("api")),
-        "operation": _last(paths, level == LEVELS.index("operation")),
-    }
     table = pl.DataFrame(
         {
-            "row": pl.Series(range(rows.size), dtype=pl.Int64),
-            **{k: _texts(texts, v) for k, v in named.items()},
+            "row": pl.Series(range(len(paths)), dtype=pl.Int64),
+            "where": _where(labels, paths, level),
+            "api": _texts(texts, _last(paths, level == LEVELS.index("api"))),
+            "operation": _texts(texts, _last(paths, level == LEVELS.index("operation"))),
         }
     )
     return table.join(lists, on="row", how="left", maintain_order="left").drop("row")
+
+
+def _where(labels: pl.DataFrame, paths: Lists, level: Index) -> pl.Series:
+    """Where in the program a path is, in a few words.
+
+    The innermost Python frame of the program's own files; else the innermost of any package; else the innermost native
+    frames, innermost first; else the NVTX range; else the API call.
+    """
+    texts = labels["text"]
+    own = (labels["level"] == LEVELS.index("python")) & ~labels["text"].str.contains("/", literal=True)
+    place = np.full(len(paths), -1, np.int64)
+    for marked in (
+        level == LEVELS.index("api"),
+        level == LEVELS.index("nvtx"),
+        level == LEVELS.index("python"),
+        own.to_numpy()[paths.value],
+    ):  # the last that there is wins
+        last = _last(paths, marked)
+        place = np.where(last >= 0, last, place)
+    native = paths.where(level == LEVELS.index("native"))
+    inner = native.where(native.place() >= np.repeat(native.length - NATIVE_FRAMES, native.length))
+    shown = pl.DataFrame({"row": inner.owner(), "text": texts.gather(inner.value)})
+    chains = shown.group_by("row", maintain_order=True).agg(pl.col("text").reverse().str.join(" ← "))
+    rows = pl.DataFrame({"row": pl.Series(range(len(paths)), dtype=pl.Int64), "other": _texts(texts, place)})
+    has_python = pl.Series(paths.any(level == LEVELS.index("python")))
+    return rows.join(chains, on="row", how="left", maintain_order="left").select(
+        where=pl.when(has_python).then("other").otherwise(pl.coalesce("text", "other"))
+    )["where"]
 
 
 def _last(paths: Lists, marked: npt.NDArray[np.bool_]) -> Index:
@@ -243,9 +265,11 @@ def show_changes(difference: Difference, names: tuple[str, str]) -> list[View]:
             continue
         form = forms.get(weight.unit, units.count)
         table = difference.table(weight.key).filter(pl.col("change_per") != 0)
-        table = table.rename({"path": "frames"}).with_columns(where=pl.col("frames").list.last())
+        told = described(difference.labels, difference.paths.take(table["row"].to_numpy()))
+        table = table.hstack(told).with_columns(sent=pl.coalesce("operation", "api"))
         columns: Columns = {
-            "where": ("Call path, by its last frame", "path"),
+            "where": ("Sent by", "path"),
+            "sent": ("Operation or call", None),
             "base_per": (names[0], form),
             "new_per": (names[1], form),
             "change_per": ("Change", form),

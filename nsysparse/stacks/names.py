@@ -29,7 +29,7 @@ NOWHERE = ("0x0", "0xffffffffffffffff")  # what an unwinder leaves where it lost
 
 _PROFILER_MODULES = r"(?i)nsight-systems|^lib(cupti|nvperf|toolsinjection|nvtx)|injection(32|64)?\.so"
 _INTERPRETER_MODULES = r"^(lib)?python[\d.]*[a-z]*(\.so[\d.]*)?$"
-_SYSTEM_MODULES = r"^(libc|libpthread|ld-linux[\w-]*)([.-][\d.]+)?\.so"
+_SYSTEM_MODULES = r"^(libc|libpthread|libstdc\+\+|ld-linux[\w-]*)([.-][\d.]+)?\.so"
 _START = r"^(_start|__libc_start_(main|call_main)(_impl)?|start_thread|clone3?|__clone3?)$"
 # PyTorch's way from an operator to its kernel, and the standard library's from a function object to its function.
 _DISPATCH = (
@@ -78,13 +78,13 @@ def _without(text: str, innermost: str) -> str:
 
 
 def short_file(path: str) -> str:
-    """A source file without the machine's folders: from its package on, or its bare name."""
+    """A source file without the machine's folders: from its package on (``python/`` for the library), or bare."""
     path = path.replace("\\", "/")
     for mark in ("/site-packages/", "/dist-packages/"):
         if mark in path:
             return path.rsplit(mark, 1)[1]
     library = re.search(r"/lib(?:64)?/python\d[\d.]*/(.+)$", path)
-    return library[1] if library else path.rsplit("/", 1)[-1]
+    return f"python/{library[1]}" if library else path.rsplit("/", 1)[-1]
 
 
 def unescaped(text: str) -> str:

@@ -110,7 +110,7 @@
     const style = getComputedStyle(document.documentElement);
     for (const name of ["page", "panel", "text", "muted", "line", "soft", "match", "small", "process", "nvtx", "python",
       "native", "pseudo", "kernel-mode", "device", "kernel", "htod", "dtoh", "other-copy", "migration", "memset", "sync",
-      "call", "copy-call", "allocate", "grew", "shrank", "same", "ink", "ink-light"]) {
+      "call", "copy-call", "allocate", "grew", "shrank", "same"]) {
       css[name] = style.getPropertyValue(`--${name}`).trim();
     }
   }
@@ -120,11 +120,19 @@
     process: "process", thread: "process", nvtx: "nvtx", python: "python", native: "native", pseudo: "pseudo",
     "kernel-mode": "kernel-mode", device: "device", call: "call", "copy call": "copy-call", allocate: "allocate",
   };
-  const STRONG = new Set(["htod", "dtoh", "other-copy", "kernel", "memset", "sync", "migration", "grew", "shrank"]);
-
+  const parts = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
   const mixed = (from, to, ratio) => {
-    const parts = [from, to].map((c) => [1, 3, 5].map((i) => parseInt(c.slice(i, i + 2), 16)));
-    return `rgb(${parts[0].map((v, i) => Math.round(v + (parts[1][i] - v) * ratio)).join(" ")})`;
+    const [a, b] = [parts(from), parts(to)];
+    return `#${a.map((v, i) => Math.round(v + (b[i] - v) * ratio).toString(16).padStart(2, "0")).join("")}`;
+  };
+  // Dark letters or light ones, whichever stand out more (relative luminance, as WCAG defines it).
+  const inks = new Map();
+  const inkOn = (fill) => {
+    if (!inks.has(fill)) {
+      const [r, g, b] = parts(fill).map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
+      inks.set(fill, 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.18 ? "#16191c" : "#ffffff");
+    }
+    return inks.get(fill);
   };
 
   // Grew and shrank: how much of the frame's larger side the change is.
@@ -137,12 +145,11 @@
     if (two) {
       const total = box.node < 0 ? box.total : tree.total.map((t) => t[box.node]);
       const c = change(total);
-      return { fill: mixed(css.same, c > 0 ? css.grew : css.shrank, Math.min(1, Math.abs(c))), strong: Math.abs(c) > 0.6 };
+      return mixed(css.same, c > 0 ? css.grew : css.shrank, Math.min(1, Math.abs(c)));
     }
-    if (box.node < 0) return { fill: css.small, strong: false };
-    if (box.node === 0) return { fill: css.process, strong: false };
-    const name = COLOURS[data.labels.colour[tree.label[box.node]]] || "other-copy";
-    return { fill: css[name], strong: STRONG.has(name) };
+    if (box.node < 0) return css.small;
+    if (box.node === 0) return css.process;
+    return css[COLOURS[data.labels.colour[tree.label[box.node]]] || "other-copy"];
   }
 
   const fits = (text, room) => {
@@ -171,25 +178,25 @@
   }
 
   function drawBox(box, y) {
-    const w = Math.max(box.w - (box.w > 3 ? GAP : 0), 0.5), { fill, strong } = colourOf(box);
-    pen.globalAlpha = box.dim ? 0.55 : state.match && !(box.node >= 0 && state.match[box.node]) ? 0.4 : 1;
+    const w = Math.max(box.w - (box.w > 3 ? GAP : 0), 0.5), fill = colourOf(box), ink = inkOn(fill);
+    const found = !state.match || state.under[box.node < 0 ? box.under : box.node];
+    pen.globalAlpha = box.dim ? 0.55 : found ? 1 : 0.35;
     pen.fillStyle = fill;
     pen.fillRect(box.x, y, w, ROW - 1);
     pen.globalAlpha = 1;
     const total = two ? (box.node < 0 ? box.total : tree.total.map((t) => t[box.node])) : null;
     const oneSided = two && (total[0] === 0) !== (total[1] === 0);
-    if (box.node < 0 || oneSided) hatch(box.x, y, w, box.node < 0 && !two ? css.muted : strong ? css["ink-light"] : css.ink);
+    const text = w > 26 ? fits(caption(box, total), w - 2 * PAD) : "";
+    if (box.node < 0 || oneSided) {  // the hatching begins behind the letters
+      const begin = text ? pen.measureText(text).width + 2 * PAD : 0;
+      hatch(box.x + begin, y, w - begin, found ? ink : css.text);
+    }
     if (state.match && box.node > 0 && state.match[box.node]) {
       pen.fillStyle = css.match;
       pen.fillRect(box.x, y + ROW - 4, w, 3);
     }
-    if (w > 26) {
-      const text = fits(caption(box, total), w - 2 * PAD);
-      if (oneSided) {  // the hatching must not cross the letters
-        pen.fillStyle = fill;
-        pen.fillRect(box.x + PAD - 2, y + 2, pen.measureText(text).width + 4, ROW - 5);
-      }
-      pen.fillStyle = strong ? css["ink-light"] : css.ink;
+    if (text) {
+      pen.fillStyle = found ? ink : css.text;
       pen.fillText(text, box.x + PAD, y + (ROW - 1) / 2 + 0.5);
     }
     if (box.node >= 0 && box.node === state.focus) {
@@ -214,7 +221,7 @@
     pen.rect(x, y, w, ROW - 1);
     pen.clip();
     pen.strokeStyle = colour;
-    pen.globalAlpha = 0.45;
+    pen.globalAlpha = 0.3;
     pen.lineWidth = 1;
     pen.beginPath();
     for (let i = x - ROW; i < x + w; i += 6) { pen.moveTo(i, y + ROW); pen.lineTo(i + ROW, y); }
@@ -328,9 +335,10 @@
       under[i] = 1;
     }
     state.match = match;
+    state.under = under;
     const unit = weight().unit;
     const shown = sums.map((sum, s) => `${two ? `${data.sides[s].name} ` : ""}${short(sum, unit)}, ${percent(sum, tree.total[s][0])} of all`);
-    $("found").textContent = count ? `${grouped(count)} frames: ${shown.join("; ")}` : "no match";
+    $("found").textContent = count ? `${grouped(count)} ${count === 1 ? "frame" : "frames"}: ${shown.join("; ")}` : "no match";
   }
 
   function step(forward) {
