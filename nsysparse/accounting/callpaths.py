@@ -81,6 +81,10 @@ WEIGHTS = (
 KEY = ("device", "process", "thread", "path", "in_time", "native", "python", "api", "operation", "colour")
 COLUMNS = (*KEY, *(w.key for w in WEIGHTS))
 NO_CALL = "(no API call recorded)"
+_TEXTS = {"api", "operation", "colour"}
+_EMPTY = pl.DataFrame(
+    schema={c: pl.String if c in _TEXTS else pl.Boolean if c == "in_time" else pl.Int64 for c in COLUMNS}
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,9 @@ def weigh(work: Work, accounts: tuple[DeviceAccount, ...], stacks: Stacks, folde
         attributed.select("call", "native", "python"), on="call", how="left", maintain_order="left"
     )
     grouped = [_grouped(part) for part in (operations, *_samples(work, stacks, folded, low, high))]
-    rows = pl.concat(grouped, how="diagonal").select(*KEY, *(pl.col(c).fill_null(0) for c in COLUMNS if c not in KEY))
+    rows = pl.concat([_EMPTY, *grouped], how="diagonal").select(
+        *KEY, *(pl.col(c).fill_null(0) for c in COLUMNS if c not in KEY)
+    )
     length = sum(a.window.length_ns for a in accounts)
     return Weighed(rows.sort(KEY, nulls_last=True), attributed, (low, high), length)
 

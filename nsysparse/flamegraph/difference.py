@@ -53,8 +53,8 @@ class Difference:
             marked: Only paths with a label that holds this text.
 
         Returns:
-            ``row`` (of ``paths``), ``path`` (labels, list), ``base`` and ``new`` (exact), ``base_per`` and ``new_per`` (per request or second),
-            ``change_per``; the largest change first.
+            ``row`` (of ``paths``), ``path`` (labels, list), ``base`` and ``new`` (exact), ``base_per`` and ``new_per``
+            (per request or second), ``change_per``; the largest change first.
         """
         rows = np.arange(len(self.paths))
         if marked is not None:

@@ -97,10 +97,13 @@ def make_flame(
     folded = fold(stacks, keep_noise)
     weighed = weigh(analysis.work, analysis.devices, stacks, folded, trace)
     labels, paths = _paths(analysis, trace, stacks, folded, weighed, lines)
-    values = weighed.rows.select(w.key for w in WEIGHTS).to_numpy().astype(np.int64).reshape(len(paths), -1)
+    values = weighed.rows.select(w.key for w in WEIGHTS).to_numpy().astype(np.int64).reshape(-1, len(WEIGHTS))
     there = values.sum(axis=0) > 0
     some = values[:, there].any(axis=1)
-    paths, values = merge_equal(paths.take(np.flatnonzero(some)), values[some][:, there])
+    labels, paths = _in_order(labels, paths.take(np.flatnonzero(some)))
+    paths, values = merge_equal(paths, values[some][:, there])
+    order = _path_order(paths)
+    paths, values = paths.take(order), values[order]
     requests = [a.requests.count for a in analysis.devices if a.requests]
     return Flame(
         str(analysis.trace["name"]),
@@ -116,6 +119,27 @@ def make_flame(
         measure_stacks(analysis.work, weighed.calls),
         stacks.recorded(),
     )
+
+
+def _in_order(labels: pl.DataFrame, paths: Lists) -> tuple[pl.DataFrame, Lists]:
+    """Number labels by level and text, whatever the order of the export's rows, and only those in use."""
+    used = np.zeros(labels.height, np.bool_)
+    used[paths.value] = True
+    kept = labels.with_row_index("before").filter(pl.Series(used)).sort("level", "text")
+    number = np.full(labels.height, -1, np.int64)
+    number[kept["before"].to_numpy()] = np.arange(kept.height)
+    return kept.drop("before"), Lists(paths.start, number[paths.value])
+
+
+def _path_order(paths: Lists) -> Index:
+    """Order of the paths by their labels' numbers, the root's first; a path before those that it begins."""
+    order, length = np.arange(len(paths)), paths.length
+    for depth in range(int(length.max(initial=0)) - 1, -1, -1):  # a stable sort a level, the deepest first
+        has = length[order] > depth
+        label = np.full(order.size, -1, np.int64)
+        label[has] = paths.value[paths.start[order[has]] + depth]
+        order = order[np.argsort(label, kind="stable")]
+    return order
 
 
 class _Labels:
@@ -134,6 +158,8 @@ class _Labels:
             if code is None:
                 code = self._known[number, text] = len(self._rows)
                 self._rows.append((text, number, colour, details[i] if details else ""))
+            elif details and details[i] < self._rows[code][3]:  # of overloads the first by name is told
+                self._rows[code] = (text, number, colour, details[i])
             codes[i] = code
         return codes
 
