@@ -90,7 +90,7 @@ FORMATS: dict[str, Format] = {
     "share": Format(units.percent, ""),  # of a window: marked where that is over a hole
     "instant": Format(units.instant, " ns"),
 }
-_BY_SUFFIX = {"_ns": "duration", "_bytes": "size", "_ratio": "percent", "bandwidth": "bandwidth"}
+_BY_SUFFIX = {"_ns": "duration", "bytes": "size", "_ratio": "percent", "bandwidth": "bandwidth"}
 _BY_UNIT = {"time": "duration", "bytes": "size", "number": "count"}
 
 
@@ -167,7 +167,9 @@ def _maker(name: str, style: str, marked: bool) -> Callable[[Row], Cell]:
 
 
 def _with_bar(shown: Cell, value: Any) -> Cell:
-    length = f"{min(max(100 * (value or 0), 0), 100):.4g}"
+    if not shown.exact or value is None:
+        return shown
+    length = f"{min(max(100 * value, 0), 100):.4g}"
     return Cell(shown.text, shown.exact, shown.css, None, length, shown.marked)
 
 
