@@ -26,6 +26,7 @@ class Cell:
         more: A longer text to open, or None.
         bar: Length of the bar behind a share, 0 to 100, or None.
         marked: Whether this is a share of a window with a hole in it.
+        term: Key of the definition that the text links to, or empty.
     """
 
     text: str
@@ -34,6 +35,7 @@ class Cell:
     more: str | None = None
     bar: str | None = None
     marked: bool = False
+    term: str = ""
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,10 @@ def _kernel(value: Any, row: Row) -> Cell:
     return Cell(clipped(str(value), 200), css="code", more=more)
 
 
+def _term(value: Any, row: Row) -> Cell:
+    return Cell(str(value), term=DEFINITIONS[row["term"]].key)
+
+
 def _memory(_: Any, row: Row) -> Cell:
     return Cell(f"{row['src']} to {row['dst']}")
 
@@ -210,6 +216,7 @@ _TEXTS: dict[str, Callable[[Any, Row], Cell]] = {
     "kernel": _kernel,
     "thread": _thread,
     "memory": _memory,
+    "term": _term,
 }
 
 
