@@ -96,7 +96,7 @@ def command(
       nsysparse flamegraph before.sqlite after.sqlite --requests 16
     """
     from nsysparse.accounting.device import Options
-    from nsysparse.outputs.files import check_target, write_text
+    from nsysparse.outputs.files import check_target, write_together
 
     if weight is not None and form != "folded":
         raise UsageError(f"--weight was given, and --format {form} holds every weight", "leave it out")
@@ -105,8 +105,9 @@ def command(
     if per is not None and new is None:
         raise UsageError("--per was given with one recording", "it is for the difference of two")
     target = output or Path(_stem(trace) + (f"-{_stem(new)}" if new else "") + ENDINGS[form])
-    check_target(target, force)
     traces = [trace] if new is None else [trace, new]
+    for recording in traces:
+        check_target(target, force, recording)
     numbers = [requests[min(i, len(requests) - 1)] if requests else None for i in range(len(traces))]
     flames = []
     for path, number in zip(traces, numbers, strict=True):
@@ -114,7 +115,7 @@ def command(
         flames.append(_draw(path, options, lines=new is None, keep_noise=keep_noise, without=frozenset(without)))
     one = new is None
     text = _one(flames[0], form, weight) if one else _two(flames[0][0], flames[1][0], form, weight, per)
-    write_text(target, text, force)
+    write_together({target: text}, force)
     for flame, _ in flames:
         _tell(flame)
     click.echo(f"Wrote {target}")

@@ -28,8 +28,10 @@ from nsysparse.flamegraph.tables import (
 )
 from nsysparse.flamegraph.tree import Tree, build_tree, prune
 from nsysparse.intervals import Times
+from nsysparse.report.text import clipped, visible
 from nsysparse.stacks.chains import Lists
 
+MAX_CHARACTERS = 400  # of a label; a C++ name can have thousands
 MAX_NODES = 250_000  # of a page: some 10 MB, which a browser redraws in well under a second
 LEVEL_TITLES = ("process", "thread", "NVTX", "Python", "native", "API", "device", "operation")
 LEGEND = (
@@ -162,13 +164,18 @@ def _tree_data(tree: Tree, lost: list[int], labels: pl.DataFrame) -> dict[str, A
         "levels": list(LEVELS),
         "level_titles": list(LEVEL_TITLES),
         "labels": {
-            "text": shown["text"].to_list(),
+            "text": [_fit(text) for text in shown["text"].to_list()],
             "level": shown["level"].to_list(),
             "colour": shown["colour"].to_list(),
-            "detail": shown["detail"].to_list(),
+            "detail": ["\n".join(map(_fit, text.split("\n"))) for text in shown["detail"].to_list()],
         },
         "nodes": {"parent": tree.parent.tolist(), "label": [0, *code.ravel().tolist()], "lost": lost},
     }
+
+
+def _fit(text: str) -> str:
+    """A label that a page can hold, with nothing in it that acts on the reader's eyes."""
+    return visible(clipped(text, MAX_CHARACTERS))
 
 
 def _sparse(values: Times) -> dict[str, list[int]]:
