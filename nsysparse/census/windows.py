@@ -1,7 +1,7 @@
 """Count what a census saw in a window: totals at its end minus totals at its start.
 
-A boundary falls on the first totals line at or after its time, or on the line before when nothing changed until
-then. Null in a dump is unknown, and stays None here: it is never 0.
+A boundary falls on the first totals line at or after its time, or on the line before when nothing changed
+until then. Null in a dump is unknown, and stays None here: it is never 0.
 """
 
 from __future__ import annotations
@@ -187,11 +187,12 @@ def time_ns(text: str) -> int:
 
 
 def _number(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and abs(value) < 2**63 else None
 
 
 def _point(process: Process, at_ns: int | None) -> _Point:
-    """The totals that held at a moment: the line's before it while nothing changed, else the first line after it."""
+    """Totals at a moment: of the line before it while nothing changed, else of the first line after it."""
     zero = _Point(process.start_ns, 0, {"devices": []})
     if not process.totals or (at_ns is not None and at_ns <= process.start_ns):
         return zero
@@ -202,11 +203,8 @@ def _point(process: Process, at_ns: int | None) -> _Point:
     if at_ns is None or ref.same_until_ns is None or at_ns > ref.same_until_ns:
         return _Point(ref.unix_ns, covered, line)
     before = process.read(process.totals[i - 1]) if i > 0 else zero.totals
-    began, had = (
-        (process.totals[i - 1].unix_ns, _number(before.get("covered_ns")) or 0)
-        if i > 0
-        else (zero.unix_ns, 0)
-    )
+    began = process.totals[i - 1].unix_ns if i > 0 else zero.unix_ns
+    had = _number(before.get("covered_ns")) or 0
     share = (at_ns - began) / max(1, ref.unix_ns - began)
     return _Point(at_ns, had + int((covered - had) * share), before)
 
@@ -217,7 +215,7 @@ def _part(device: Record, name: str) -> Record | None:
 
 
 def _difference(before: Record | None, after: Record | None, name: str) -> int | None:
-    """A running total's growth; None when its end is unknown. A missing start is 0: running totals begin there."""
+    """A running total's growth; None when its end is unknown. Without a start line it began at 0."""
     end = _number(after.get(name)) if after is not None else None
     start = _number(before.get(name)) if before is not None else 0
     return None if end is None or start is None else end - start
@@ -227,10 +225,10 @@ def _copy_classes(device: Record) -> dict[CopyClass, Record]:
     copies = _part(device, "copies")
     result: dict[CopyClass, Record] = {}
     for entry in (copies or {}).get("by", []):
-        key = CopyClass(
-            str(entry.get("kind")), str(entry.get("src")), str(entry.get("dst")),
-            _number(entry.get("peer")), entry.get("outbound") if isinstance(entry.get("outbound"), bool) else None,
-        )  # fmt: skip
+        kind, src, dst = (str(entry.get(name)) for name in ("kind", "src", "dst"))
+        outbound = entry.get("outbound")
+        peer = _number(entry.get("peer"))
+        key = CopyClass(kind, src, dst, peer, outbound if isinstance(outbound, bool) else None)
         result[key] = entry
     other = _part(copies or {}, "other")
     if other and other.get("count"):
@@ -245,11 +243,11 @@ def _copies(before: Record, after: Record) -> dict[CopyClass, Copies] | None:
     for key, entry in _copy_classes(after).items():
         start = old.get(key, {})
         sizes = {int(k): v - start.get("sizes", {}).get(k, 0) for k, v in entry.get("sizes", {}).items()}
-        grown = [
+        n, n_bytes, time, untimed = (
             int(entry.get(f, 0)) - int(start.get(f, 0)) for f in ("count", "bytes", "time_ns", "untimed")
-        ]
-        if grown[0] > 0:
-            result[key] = Copies(*grown, sizes={k: v for k, v in sizes.items() if v > 0})
+        )
+        if n > 0:
+            result[key] = Copies(n, n_bytes, time, untimed, {k: v for k, v in sizes.items() if v > 0})
     return dict(sorted(result.items(), key=lambda item: -item[1].bytes))
 
 
@@ -310,7 +308,7 @@ def count(census: Census, window: Window | None = None) -> list[DeviceCount]:
 
 
 def device_frame(counts: Iterable[DeviceCount]) -> pl.DataFrame:
-    """One row a (process, device): the fields of DeviceCount but the copies; times in ns, ``coverage_ratio`` 0 to 1."""
+    """One row a (process, device): the fields of DeviceCount but the copies; ``coverage_ratio`` is 0 to 1."""
     fields = {name: pl.Int64 for name in DeviceCount.__dataclass_fields__ if name != "copies"}
     schema: dict[str, Any] = {**fields, "process": pl.String, "program": pl.String, "device_name": pl.String}
     schema |= {"uuid": pl.String, "coverage_ratio": pl.Float64}
@@ -379,7 +377,7 @@ KERNEL_SCHEMA: dict[str, Any] = {
 
 
 def kernel_frame(census: Census) -> pl.DataFrame:
-    """The kernels that took the most time since each process's start, longest first; the shape is of the longest run."""
+    """The kernels that took the most time since their process's start; the shape is of the longest run."""
     rows = [
         {"process": process.key, **{name: entry.get(name) for name in list(KERNEL_SCHEMA)[1:]}}
         for process in census.processes
