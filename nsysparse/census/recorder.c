@@ -56,7 +56,7 @@ enum {
     BUFFER_BYTES = 256 << 10,
     SMALLEST_BUFFER = 16 << 10,
     LINE_BYTES = 1 << 20,
-    KERNELS_EVERY = 30,      /* intervals between two kernels lines */
+    KERNELS_EVERY = 60,      /* intervals between two kernels lines */
 };
 #define HEARTBEAT (60 * SECOND)
 #define EXIT_PATIENCE (3 * SECOND)
@@ -289,6 +289,7 @@ static uint8_t *pool;
 static _Atomic uint64_t pool_used[BUFFERS / 64];
 static _Atomic size_t buffer_size = SMALLEST_BUFFER * 4;
 static _Atomic uint64_t refused_buffers;
+static _Atomic int callbacks_running;
 static _Atomic bool init_finished, stopping, in_child, finalize_wanted, finalized;
 static int wake_fd = -1;
 static sem_t helper_done;
@@ -600,6 +601,7 @@ static void count_dropped(void *context, uint32_t stream)
 static void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
 {
     if (buffer == NULL) return;
+    atomic_fetch_add(&callbacks_running, 1);
     uint64_t began = clock_ns(CLOCK_MONOTONIC);
     pthread_mutex_lock(&totals_lock);
     void *record = NULL;
@@ -620,6 +622,7 @@ static void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, si
     size_t index = (size_t)(buffer - pool) / BUFFER_BYTES;
     memset(buffer, 0, size < BUFFER_BYTES ? size : BUFFER_BYTES); /* CUPTI was told that it gets zeroed buffers */
     atomic_fetch_and(&pool_used[index / 64], ~(UINT64_C(1) << (index % 64)));
+    atomic_fetch_sub(&callbacks_running, 1);
 }
 
 static void wake_helper(void)
@@ -1193,6 +1196,8 @@ static void write_last_lines(void)
     if (gave_up) return;
     if (!header_written) write_header();
     if (attached) cupti.flush_all(FLUSH_FORCED);
+    /* A buffer that CUPTI's worker is in the middle of belongs to the last line. */
+    for (int i = 0; i < 200 && atomic_load(&callbacks_running) > 0; i++) nanosleep(&(struct timespec){0, 1000000}, NULL);
     write_kernels(true);
     write_totals("exit", true);
 }
@@ -1201,7 +1206,7 @@ static void run_until_stopped(void)
 {
     bool switched_on = read_switch();
     uint64_t next_tick = clock_ns(CLOCK_MONOTONIC) + conf.interval_ns, until;
-    uint64_t ticks = 0, retry_at = 0;
+    uint64_t ticks = 0, retry_at = 0, kernels_changes = 0;
     off_t marks = marks_size();
     while (!atomic_load(&stopping) && !gave_up) {
         uint64_t now = clock_ns(CLOCK_MONOTONIC);
@@ -1221,7 +1226,10 @@ static void run_until_stopped(void)
         }
         if (clock_ns(CLOCK_MONOTONIC) < next_tick) continue;
         tick("interval");
-        if (++ticks % KERNELS_EVERY == 0 && last_changes != 0 && attached) write_kernels(false);
+        if (++ticks % KERNELS_EVERY == 0 && last_changes != kernels_changes) {
+            write_kernels(false);
+            kernels_changes = last_changes;
+        }
         next_tick += conf.interval_ns;
         now = clock_ns(CLOCK_MONOTONIC);
         if (next_tick < now) next_tick = now + conf.interval_ns; /* held up: do not catch up in a burst */

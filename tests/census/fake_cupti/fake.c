@@ -34,7 +34,7 @@ static struct fake_truth private_truth, *truth = &private_truth;
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t queue_filled = PTHREAD_COND_INITIALIZER;
 static struct full queue[QUEUE];
-static size_t queue_head, queue_tail;
+static size_t queue_head, queue_tail, in_delivery;
 static bool worker_started;
 
 static int setting(const char *name, int fallback)
@@ -60,8 +60,12 @@ static void *worker(void *unused)
         pthread_mutex_lock(&queue_lock);
         while (queue_head == queue_tail) pthread_cond_wait(&queue_filled, &queue_lock);
         struct full f = queue[queue_head++ % QUEUE];
+        in_delivery++;
         pthread_mutex_unlock(&queue_lock);
         completed(NULL, 0, f.buffer, f.size, f.used);
+        pthread_mutex_lock(&queue_lock);
+        in_delivery--;
+        pthread_mutex_unlock(&queue_lock);
     }
     return NULL;
 }
@@ -243,9 +247,9 @@ EXPORT int cuptiActivityFlushAll(uint32_t flag)
         pthread_mutex_lock(&queue_lock);
         struct full f = {NULL, 0, 0};
         if (queue_head != queue_tail) f = queue[queue_head++ % QUEUE];
-        empty = f.buffer == NULL;
+        empty = f.buffer == NULL && in_delivery == 0;
         pthread_mutex_unlock(&queue_lock);
-        if (!empty) completed(NULL, 0, f.buffer, f.size, f.used);
+        if (f.buffer != NULL) completed(NULL, 0, f.buffer, f.size, f.used);
     }
     return 0;
 }
@@ -281,11 +285,8 @@ EXPORT int cuptiFinalize(void)
 }
 #endif
 
-/* The CUDA driver: loads the injection library inside the first cuInit, as the real one does. */
-EXPORT int cuInit(unsigned int flags)
+static void load_injection(void)
 {
-    (void)flags;
-    if (atomic_load(&initialized)) return 0;
     const char *path = getenv("CUDA_INJECTION64_PATH");
     void *library = path != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     int (*start)(void) = NULL;
@@ -297,6 +298,14 @@ EXPORT int cuInit(unsigned int flags)
     else if (path != NULL) fprintf(stderr, "fake driver: %s\n", dlerror());
     atomic_store(&initialized, true);
     if (atomic_load(&subscribed) && atomic_load(&init_callback)) subscriber(NULL, 3, 5, NULL);
+}
+
+/* The CUDA driver loads the injection library inside the first cuInit; other threads wait for it there. */
+EXPORT int cuInit(unsigned int flags)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)flags;
+    if (!atomic_load(&initialized)) pthread_once(&once, load_injection);
     return 0;
 }
 

@@ -48,6 +48,7 @@ static uint64_t now_ns(void)
 
 static void steady(long n, long us)
 {
+    cuInit(0);
     static uint32_t correlation = 1;
     for (long i = 0; i < n; i++) {
         uint64_t t = now_ns();
@@ -124,27 +125,39 @@ static void command_line(const char *text)
     }
 }
 
+/* Read as a whole first: exit() in a forked child would move the file position that it shares with its parent. */
+static char *contents(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    char *text = NULL;
+    size_t size = 0;
+    if (file == NULL) return NULL;
+    if (getdelim(&text, &size, 0, file) < 0) text = NULL;
+    fclose(file);
+    return text;
+}
+
 static void *run(void *path)
 {
-    FILE *script = fopen(path, "re");
-    char text[8192];
-    if (script == NULL) return NULL;
-    while (fgets(text, sizeof text, script) != NULL) {
-        if (strchr("KCPSG", *text) != NULL && text[1] == ' ') record_line(text);
+    char *script = contents(path), *rest = script, *text;
+    while (rest != NULL && (text = strsep(&rest, "\n")) != NULL) {
+        if (*text != 0 && strchr("KCPSG", *text) != NULL && text[1] == ' ') {
+            cuInit(0);
+            record_line(text);
+        }
         else command_line(text);
     }
-    fclose(script);
+    free(script);
     return NULL;
 }
 
 int main(int n, char **scripts)
 {
-    pthread_t threads[64];
+    pthread_t threads[256];
     self = scripts[0];
-    for (int i = 2; i < n && i < 64; i++) /* threads exist before the first CUDA call */
+    for (int i = 2; i < n && i < 256; i++) /* threads exist before the first CUDA call */
         if (pthread_create(&threads[i], NULL, run, scripts[i]) != 0) return 9;
-    if (getenv("FAKE_LATE_INIT") == NULL) cuInit(0);
     if (n > 1) run(scripts[1]);
-    for (int i = 2; i < n && i < 64; i++) pthread_join(threads[i], NULL);
+    for (int i = 2; i < n && i < 256; i++) pthread_join(threads[i], NULL);
     return 0;
 }
