@@ -15,7 +15,16 @@ from nsysparse.census import dump, windows
 HERE = Path(__file__).parent / "fake_cupti"
 RECORDER = Path(__file__).parents[2] / "nsysparse" / "census" / "recorder.c"
 COPY_KINDS = ("unknown", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
-MEMORY_KINDS = ("unknown", "pageable", "pinned", "device", "array", "managed", "device_static", "managed_static")
+MEMORY_KINDS = (
+    "unknown",
+    "pageable",
+    "pinned",
+    "device",
+    "array",
+    "managed",
+    "device_static",
+    "managed_static",
+)
 WARNINGS = ["-std=c11", "-g", "-Wall", "-Wextra", "-Wshadow", "-Werror"]
 
 
@@ -57,7 +66,9 @@ class Fake:
         return said
 
 
-def build_fake(folder: Path, *flags: str, fake_flags: Sequence[str] = (), env: dict[str, str] | None = None) -> Fake:
+def build_fake(
+    folder: Path, *flags: str, fake_flags: Sequence[str] = (), env: dict[str, str] | None = None
+) -> Fake:
     """Compile everything with extra flags, as -fsanitize=address."""
     cc = shutil.which("gcc") or shutil.which("cc")
     assert cc
@@ -88,55 +99,63 @@ def union_ns(spans: list[tuple[int, int]]) -> int:
     return total
 
 
-def brute_force(scripts: Sequence[str]) -> dict[int, dict[str, object]]:
-    """What the scripts' records add up to, per device, computed the slow and simple way."""
-    spans: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
-    sums: dict[int, Counter[str]] = defaultdict(Counter)
-    copies: dict[int, dict[tuple[object, ...], list[object]]] = defaultdict(dict)
-    launches: dict[int, set[int]] = defaultdict(set)
-    for line in "\n".join(scripts).split("\n"):
-        kind, *words = line.split(" ") if line else ("",)
-        n = [int(w) for w in words[:14] if w.isdigit()]
-        if kind == "K":
-            start, end, correlation, graph = n[1:5]
-        elif kind == "C":
-            start, end, correlation, graph = n[5:9]
-        elif kind == "P":
-            start, end, correlation, graph = n[5], n[6], n[9], n[10]
-        elif kind == "S":
-            start, end, correlation, graph = n[2:6]
-        else:
-            continue
-        name = {"K": "kernels", "C": "copies", "P": "copies", "S": "memsets"}[kind]
-        length = end - start if start and end >= start else 0
-        sums[n[0]][name] += 1
-        sums[n[0]][f"{name}_ns"] += length
+@dataclass
+class Sums:
+    """One device's operations, added up the slow and simple way."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    spans: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    copies: dict[tuple[object, ...], tuple[int, int, int, dict[int, int]]] = field(default_factory=dict)
+    launches: set[int] = field(default_factory=set)
+
+    def add(self, name: str, n_bytes: int, span: tuple[int, int], correlation: int, graph: int) -> int:
+        length = span[1] - span[0] if span[0] and span[1] >= span[0] else 0
+        self.counts.update({name: 1, f"{name}_ns": length, f"{name}_bytes": n_bytes})
         if length:
-            for group in ("busy", name):
-                spans[n[0], group].append((start, end))
+            self.spans["busy"].append(span)
+            self.spans[name].append(span)
         if graph:
-            launches[n[0]].add(correlation)
-        if kind == "S":
-            sums[n[0]]["memset_bytes"] += n[1]
-        if name == "copies":
-            outbound = n[0] == n[7] if kind == "P" else None
-            peer = (n[8] if outbound else n[7]) if kind == "P" else None
+            self.launches.add(correlation)
+        return length
+
+    def add_copy(self, key: tuple[object, ...], n_bytes: int, length: int) -> None:
+        count, total, time_ns, sizes = self.copies.get(key, (0, 0, 0, {}))
+        size_bin = max(0, n_bytes.bit_length() - 1)
+        sizes[size_bin] = sizes.get(size_bin, 0) + 1
+        self.copies[key] = (count + 1, total + n_bytes, time_ns + length, sizes)
+
+    def result(self) -> dict[str, object]:
+        return {
+            "kernels": self.counts["K"], "kernel_ns": self.counts["K_ns"], "memsets": self.counts["S"],
+            "memset_bytes": self.counts["S_bytes"], "graph_launches": len(self.launches),
+            "kernel_busy": union_ns(self.spans["K"]), "copy_busy": union_ns(self.spans["C"]),
+            "busy": union_ns(self.spans["busy"]), "copies": self.copies,
+        }  # fmt: skip
+
+
+def brute_force(scripts: Sequence[str]) -> dict[int, dict[str, object]]:
+    """What the scripts' records add up to, per device."""
+    devices: dict[int, Sums] = defaultdict(Sums)
+    for line in "\n".join(scripts).split("\n"):
+        kind = line[:1]
+        if kind not in ("K", "C", "P", "S"):
+            continue
+        n = [int(word) for word in line.split(" ")[1:12]]
+        sums = devices[n[0]]
+        if kind == "K":
+            sums.add("K", 0, (n[1], n[2]), n[3], n[4])
+        elif kind == "S":
+            sums.add("S", n[1], (n[2], n[3]), n[4], n[5])
+        else:
+            peer = outbound = None
+            if kind == "P":
+                outbound = n[0] == n[7]
+                peer = n[8] if outbound else n[7]
+            ids = (n[9], n[10]) if kind == "P" else (n[7], n[8])
+            length = sums.add("C", n[4], (n[5], n[6]), *ids)
             key = (COPY_KINDS[n[1]], MEMORY_KINDS[n[2]], MEMORY_KINDS[n[3]], peer, outbound)
-            entry = copies[n[0]].setdefault(key, [0, 0, 0, Counter()])
-            entry[0] += 1  # type: ignore[operator]
-            entry[1] += n[4]  # type: ignore[operator]
-            entry[2] += length  # type: ignore[operator]
-            entry[3][max(0, n[4].bit_length() - 1)] += 1  # type: ignore[index]
-    return {
-        device: {
-            "kernels": total["kernels"], "kernel_ns": total["kernels_ns"], "memsets": total["memsets"],
-            "memset_bytes": total["memset_bytes"], "graph_launches": len(launches[device]),
-            "kernel_busy": union_ns(spans[device, "kernels"]), "copy_busy": union_ns(spans[device, "copies"]),
-            "busy": union_ns(spans[device, "busy"]),
-            "copies": {k: (a, b, c, dict(h)) for k, (a, b, c, h) in copies[device].items()},  # type: ignore[call-overload]
-        }
-        for device, total in sums.items()
-    }  # fmt: skip
+            sums.add_copy(key, n[4], length)
+    return {device: sums.result() for device, sums in devices.items()}
 
 
 def counted(out: Path) -> dict[int, dict[str, object]]:

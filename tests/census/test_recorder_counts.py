@@ -14,7 +14,9 @@ from nsysparse.census import dump, windows
 
 from .fake import Fake, brute_force, counted, only
 
-NAMES = st.text(st.characters(exclude_characters="\n\r\0", exclude_categories=("Cs",)), min_size=1, max_size=40)
+NAMES = st.text(
+    st.characters(exclude_characters="\n\r\0", exclude_categories=("Cs",)), min_size=1, max_size=40
+)
 TIMES = st.tuples(st.integers(1, 5000), st.integers(0, 300)).map(lambda t: (t[0], t[0] + t[1]))
 
 
@@ -23,13 +25,18 @@ def records(draw: st.DrawFn) -> str:
     kind = draw(st.sampled_from("KKCPS"))
     device, (start, end) = draw(st.integers(0, 2)), draw(st.one_of(TIMES, st.just((0, 0))))
     correlation = draw(st.integers(1, 40))
-    graph, n_bytes = draw(st.sampled_from([0, 0, 7])), draw(st.one_of(st.integers(0, 5), st.integers(0, 2**40)))
+    graph, n_bytes = (
+        draw(st.sampled_from([0, 0, 7])),
+        draw(st.one_of(st.integers(0, 5), st.integers(0, 2**40))),
+    )
     if kind == "K":
         name = draw(NAMES).strip() or "k"
         return f"K {device} {start} {end} {correlation} {graph} 32 1 2 3 64 1 1 0 0 {name}"
     memory = f"{draw(st.integers(0, 7))} {draw(st.integers(0, 7))}"
     if kind == "C":
-        return f"C {device} {draw(st.integers(0, 9))} {memory} {n_bytes} {start} {end} {correlation} {graph} 1"
+        return (
+            f"C {device} {draw(st.integers(0, 9))} {memory} {n_bytes} {start} {end} {correlation} {graph} 1"
+        )
     if kind == "P":
         other = (device + 1) % 3
         a, b = draw(st.sampled_from([(device, other), (other, device)]))
@@ -90,9 +97,11 @@ def test_what_comes_too_late_for_the_union_is_bounded_and_said(fake: Fake, out: 
 
 
 def test_full_tables_count_into_other(fake: Fake, out: Path) -> None:
-    kernels = [f"K 0 {i * 10 + 1} {i * 10 + 6} {i + 1} 0 16 1 1 1 32 1 1 0 0 kernel number {i}" for i in range(4000)]
-    copies = [f"C 0 {k} {a} {b} 100 {90_000 + i} {90_001 + i} 1 0 1"
-              for i, (k, a, b) in enumerate((k, a, b) for k in range(2) for a in range(8) for b in range(8))]  # fmt: skip
+    kernels = [
+        f"K 0 {i * 10 + 1} {i * 10 + 6} {i + 1} 0 16 1 1 1 32 1 1 0 0 kernel number {i}" for i in range(4000)
+    ]
+    classes = [(k, a, b) for k in range(2) for a in range(8) for b in range(8)]
+    copies = [f"C 0 {k} {a} {b} 100 {90_000 + i} {90_001 + i} 1 0 1" for i, (k, a, b) in enumerate(classes)]
     fake.run(out, "\n".join(kernels + copies))
     (c,) = windows.count(dump.read(out))
     assert c.kernels == 4000
@@ -109,7 +118,9 @@ def test_full_tables_count_into_other(fake: Fake, out: Path) -> None:
 
 
 def test_records_of_devices_beyond_the_table_are_counted_apart(fake: Fake, out: Path) -> None:
-    fake.run(out, "K 40 1 2 1 0 16 1 1 1 32 1 1 0 0 k\nS 4000000000 5 1 2 3 0\nK 0 1 2 2 0 16 1 1 1 32 1 1 0 0 k")
+    fake.run(
+        out, "K 40 1 2 1 0 16 1 1 1 32 1 1 0 0 k\nS 4000000000 5 1 2 3 0\nK 0 1 2 2 0 16 1 1 1 32 1 1 0 0 k"
+    )
     process = only(out)
     last = process.read(process.totals[-1])
     assert last["unplaced_records"] == 2
@@ -158,7 +169,9 @@ def test_graph_kind_counts_whole_graphs(fake: Fake, out: Path) -> None:
 
 
 def test_copies_alone(fake: Fake, out: Path) -> None:
-    fake.run(out, "K 0 1 2 1 0 16 1 1 1 32 1 1 0 0 k\nC 0 1 1 3 50 3 4 2 0 1", NSYSPARSE_CENSUS_KINDS="copies")
+    fake.run(
+        out, "K 0 1 2 1 0 16 1 1 1 32 1 1 0 0 k\nC 0 1 1 3 50 3 4 2 0 1", NSYSPARSE_CENSUS_KINDS="copies"
+    )
     (c,) = windows.count(dump.read(out))
     assert c.copies is not None
     assert sum(v.bytes for v in c.copies.values()) == 50
@@ -183,7 +196,11 @@ def test_header_names_devices_and_limits_and_no_arguments(fake: Fake, out: Path)
 
 def test_dropped_is_a_number_or_null(fake: Fake, tmp_path: Path) -> None:
     script = "K 0 1 2 1 0 16 1 1 1 32 1 1 0 0 k"
-    for name, extra, expected in [("a", {}, 0), ("b", {"FAKE_DROPPED": "7"}, 7), ("c", {"FAKE_NO_DROPPED": "1"}, None)]:
+    for name, extra, expected in [
+        ("a", {}, 0),
+        ("b", {"FAKE_DROPPED": "7"}, 7),
+        ("c", {"FAKE_NO_DROPPED": "1"}, None),
+    ]:
         fake.run(tmp_path / name, script, **extra)
         (c,) = windows.count(dump.read(tmp_path / name))
         assert c.dropped == expected

@@ -24,7 +24,7 @@ INTERVAL_S, SLACK_S = 0.1, 0.15  # two busy cores run these tests
 
 
 def truth_of(path: Path) -> tuple[int, int, int]:
-    """Kernels, copies and copied bytes that really reached a buffer, from the memory that outlives the program."""
+    """Kernels, copies and copied bytes that really reached a buffer, from memory that outlives the program."""
     kernels, copies, copy_bytes, _, _ = struct.unpack("5Q", path.read_bytes())
     return kernels, copies, copy_bytes
 
@@ -53,7 +53,13 @@ def assert_at_most_one_interval_lost(out: Path, truth: Path, ended_ns: int) -> N
 
 
 def test_exit_loses_nothing(fake: Fake, out: Path, tmp_path: Path) -> None:
-    fake.run(out, "steady 300 0\nsleep 100\nexit 3\n", "steady 300 0\n", status=3, FAKE_TRUTH=str(tmp_path / "truth"))
+    fake.run(
+        out,
+        "steady 300 0\nsleep 100\nexit 3\n",
+        "steady 300 0\n",
+        status=3,
+        FAKE_TRUTH=str(tmp_path / "truth"),
+    )
     (c,) = windows.count(dump.read(out))
     assert c.copies is not None
     sums = next(iter(c.copies.values()))
@@ -62,7 +68,9 @@ def test_exit_loses_nothing(fake: Fake, out: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["_exit 5", "raise 15", "raise 9"])
-def test_os_exit_sigterm_and_sigkill_lose_at_most_one_interval(fake: Fake, out: Path, tmp_path: Path, how: str) -> None:
+def test_os_exit_sigterm_and_sigkill_lose_at_most_one_interval(
+    fake: Fake, out: Path, tmp_path: Path, how: str
+) -> None:
     status = 5 if how == "_exit 5" else -int(how.split()[1])
     truth = tmp_path / "truth"
     fake.run(out, f"steady 330 1000\n{how}\n", status=status, FAKE_TRUTH=str(truth),
@@ -72,7 +80,9 @@ def test_os_exit_sigterm_and_sigkill_lose_at_most_one_interval(fake: Fake, out: 
 
 def test_sigkill_from_outside_at_any_moment(fake: Fake, out: Path, tmp_path: Path) -> None:
     truth = tmp_path / "truth"
-    process = fake.start(out, ["steady 100000 1000\n"], FAKE_TRUTH=str(truth), NSYSPARSE_CENSUS_INTERVAL=str(INTERVAL_S))
+    process = fake.start(
+        out, ["steady 100000 1000\n"], FAKE_TRUTH=str(truth), NSYSPARSE_CENSUS_INTERVAL=str(INTERVAL_S)
+    )
     wait_for(has_lines(out, 4))
     time.sleep(random.random() * INTERVAL_S)
     process.kill()
@@ -146,7 +156,9 @@ def test_file_size_limit_stops_writing_and_says_so_once(fake: Fake, out: Path, t
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", folder], capture_output=True, check=False)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16k", "none", folder], capture_output=True, check=False
+    )
     if done.returncode != 0:
         pytest.skip("cannot mount a small disk here (needs root)")
     yield folder
@@ -156,8 +168,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_full_disk_stops_writing_and_says_so_once(fake: Fake, small_disk: Path, tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("steady 1500 1000\nexit 4\n")
-    done = subprocess.run([fake.folder / "host", script], timeout=30, capture_output=True, text=True, check=False,
-                          env=fake.environment(small_disk, NSYSPARSE_CENSUS_INTERVAL="0.02"))  # fmt: skip
+    env = fake.environment(small_disk, NSYSPARSE_CENSUS_INTERVAL="0.02")
+    done = subprocess.run(
+        [fake.folder / "host", script], env=env, timeout=30, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 4
     assert done.stderr.count("No space left on device") == 1
     assert len(done.stderr.splitlines()) == 1
@@ -191,7 +205,8 @@ def test_cupti_in_use_by_another_tool_stays_out(fake: Fake, out: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "kind", "field"), [("10", "kernels", "kernels"), ("1", "copies", "copies"), ("2", "memsets", "memsets")]
+    ("missing", "kind", "field"),
+    [("10", "kernels", "kernels"), ("1", "copies", "copies"), ("2", "memsets", "memsets")],
 )
 def test_a_missing_record_kind_is_null(fake: Fake, out: Path, missing: str, kind: str, field: str) -> None:
     fake.run(out, ONE, FAKE_MISSING=missing)
@@ -241,8 +256,12 @@ def test_more_threads_than_buffers_are_refused_and_counted(tmp_path: Path, out: 
     few = build_fake(folder)
     source = folder / "recorder.c"
     source.write_text(RECORDER.read_text().replace("BUFFERS = 512", "BUFFERS = 64"))
-    subprocess.run(["gcc", "-std=c11", "-fPIC", "-shared", source, "-o", folder / "recorder.so", "-pthread"], check=True)
-    few.run(out, "sleep 400\n", *["steady 1 0\nhold 1\nsleep 600\n"] * 100, FAKE_TRUTH=str(tmp_path / "truth"))
+    subprocess.run(
+        ["gcc", "-std=c11", "-fPIC", "-shared", source, "-o", folder / "recorder.so", "-pthread"], check=True
+    )
+    few.run(
+        out, "sleep 400\n", *["steady 1 0\nhold 1\nsleep 600\n"] * 100, FAKE_TRUTH=str(tmp_path / "truth")
+    )
     process = only(out)
     assert process.read(process.totals[-1])["refused_buffers"] > 0
     assert kernels_in(out) == truth_of(tmp_path / "truth")[0]

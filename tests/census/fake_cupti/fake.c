@@ -27,9 +27,9 @@ static struct part parts[MAX_THREADS];
 static atomic_int thread_count;
 static _Thread_local struct part *mine;
 static atomic_bool enabled[64], subscribed, driver_domain, init_callback, initialized;
-static requested_fn requested;
-static completed_fn completed;
-static callback_fn subscriber;
+static _Atomic requested_fn requested;
+static _Atomic completed_fn completed;
+static _Atomic callback_fn subscriber;
 static struct fake_truth private_truth, *truth = &private_truth;
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t queue_filled = PTHREAD_COND_INITIALIZER;
@@ -90,12 +90,14 @@ static size_t size_of(int kind)
          : kind == 51 ? sizeof(struct fake_graph) : 0;
 }
 
+__attribute__((constructor)) static void prepare(void)
+{
+    for (int i = 0; i < MAX_THREADS; i++) pthread_mutex_init(&parts[i].lock, NULL);
+}
+
 static struct part *my_part(void)
 {
-    if (mine == NULL) {
-        mine = &parts[atomic_fetch_add(&thread_count, 1) % MAX_THREADS];
-        pthread_mutex_init(&mine->lock, NULL);
-    }
+    if (mine == NULL) mine = &parts[atomic_fetch_add(&thread_count, 1) % MAX_THREADS];
     return mine;
 }
 
