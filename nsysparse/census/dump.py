@@ -176,7 +176,7 @@ def _check_header(path: Path, record: Record | None) -> Record:
     if record is None or record.get("record") != "header" or record.get("format") != FORMAT_NAME:
         raise SourceError(f"{path} is not a census file", "name a folder that `nsysparse census run` wrote")
     version = record.get("version")
-    if version != FORMAT_VERSION:
+    if version != FORMAT_VERSION or isinstance(version, bool):
         raise SourceError(
             f"{path.name} is in census format {version!r:.20}; this nsysparse reads format {FORMAT_VERSION}",
             "read it with the nsysparse that recorded it, or a newer one",

@@ -1,4 +1,4 @@
-"""Builds the recorder against the fake CUPTI, runs scripts under it, and counts the same scripts by brute force."""
+"""Builds the recorder against the fake CUPTI, runs scripts under it, and counts them by brute force."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def build_fake(
     assert cc
     shared = ["-fPIC", "-shared", "-fvisibility=hidden"]
     jobs = [
-        [*shared, str(HERE / "fake.c"), *fake_flags, "-o", str(folder / "libcupti.so.13"), "-pthread", "-ldl"],
+        [*shared, str(HERE / "fake.c"), *fake_flags, "-o", f"{folder}/libcupti.so.13", "-pthread", "-ldl"],
         [str(HERE / "host.c"), "-o", str(folder / "host"), str(folder / "libcupti.so.13"),
          f"-Wl,-rpath,{folder}", "-pthread"],
         [*shared, str(RECORDER), "-o", str(folder / "recorder.so"), "-pthread", "-ldl"],

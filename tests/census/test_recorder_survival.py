@@ -24,7 +24,7 @@ INTERVAL_S, SLACK_S = 0.1, 0.15  # two busy cores run these tests
 
 
 def truth_of(path: Path) -> tuple[int, int, int]:
-    """Kernels, copies and copied bytes that really reached a buffer, from memory that outlives the program."""
+    """Kernels, copies and copied bytes that reached a buffer, from memory that outlives the program."""
     kernels, copies, copy_bytes, _, _ = struct.unpack("5Q", path.read_bytes())
     return kernels, copies, copy_bytes
 
