@@ -266,7 +266,7 @@ static const int kind_ids[KINDS] = {ACT_KERNEL, ACT_COPY, ACT_PEER_COPY, ACT_MEM
 
 static struct {
     char folder[PATH_MAX - 128], path[PATH_MAX], program[64];
-    uint64_t interval_ns, on_ns, every_ns, start_unix_ns, start_mono_ns, start_cupti_ns;
+    uint64_t interval_ns, on_ns, every_ns, start_unix_ns, start_mono_ns;
     bool asked[KINDS], finalize_when_off;
     uint32_t cupti_version;
     pid_t pid;
@@ -839,7 +839,6 @@ static void write_header(void)
     put(",\"format\":\"nsysparse-census\",\"version\":%d,\"pid\":%d,\"program\":", FORMAT_VERSION, (int)conf.pid);
     put_string(conf.program);
     put(",\"start_unix_ns\":%llu", (unsigned long long)conf.start_unix_ns);
-    put_number_or_null("start_cupti_ns", conf.start_cupti_ns != 0, conf.start_cupti_ns);
     put_header_settings();
     put_devices();
     end_line();
@@ -1067,7 +1066,6 @@ static const char *attach(void)
     }
     attached = true;
     on_since_ns = clock_ns(CLOCK_MONOTONIC);
-    if (conf.start_cupti_ns == 0) cupti.get_timestamp(&conf.start_cupti_ns);
     return any ? NULL : "CUPTI knows none of the record kinds asked for, nothing is recorded";
 }
 

@@ -13,7 +13,7 @@ START = 1_700_000_000 * SECOND
 def header(pid: int = 10, start: int = START, **extra: Any) -> dict[str, Any]:
     return {
         "record": "header", "format": "nsysparse-census", "version": 1, "pid": pid, "program": "server",
-        "start_unix_ns": start, "start_cupti_ns": 5, "cuda_driver": 13000, "cupti": 130001,
+        "start_unix_ns": start, "cuda_driver": 13000, "cupti": 130001,
         "interval_ns": SECOND,
         "kinds": {"kernels": True, "copies": True, "peer_copies": True, "memsets": True, "graphs": False},
         "graph_mode": "node", "duty": None,

@@ -20,7 +20,7 @@ from nsysparse.census import dump, run, windows
 from .fake import RECORDER, Fake, build_fake, only
 
 ONE = "K 0 100 200 1 0 16 1 1 1 32 1 1 0 0 k\nC 0 1 1 3 1000 300 400 2 0 1\nS 0 50 500 600 3 0\n"
-INTERVAL_S, SLACK_S = 0.1, 0.15  # two busy cores run these tests
+INTERVAL_S, SLACK_S = 0.5, 0.4  # two busy cores may run these tests
 
 
 def truth_of(path: Path) -> tuple[int, int, int]:
@@ -73,7 +73,7 @@ def test_os_exit_sigterm_and_sigkill_lose_at_most_one_interval(
 ) -> None:
     status = 5 if how == "_exit 5" else -int(how.split()[1])
     truth = tmp_path / "truth"
-    fake.run(out, f"steady 330 1000\n{how}\n", status=status, FAKE_TRUTH=str(truth),
+    fake.run(out, f"steady 1300 1000\n{how}\n", status=status, FAKE_TRUTH=str(truth),
              NSYSPARSE_CENSUS_INTERVAL=str(INTERVAL_S))  # fmt: skip
     assert_at_most_one_interval_lost(out, truth, time.time_ns())
 
