@@ -1216,13 +1216,14 @@ static void run_until_stopped(void)
             if (on && !attached) retry_at = now + HEARTBEAT; /* refused: ask again later, not at once */
         }
         int woke = wait_until(until < next_tick ? until : next_tick);
-        if (watch_fd < 0 || (woke & WOKE_BY_FOLDER)) {
+        bool due = clock_ns(CLOCK_MONOTONIC) >= next_tick;
+        if (due || (woke & WOKE_BY_FOLDER)) { /* the watch does not see changes made on another host */
             switched_on = read_switch();
             off_t size = marks_size();
             if (size != marks) tick("mark");
             marks = size;
         }
-        if (clock_ns(CLOCK_MONOTONIC) < next_tick) continue;
+        if (!due) continue;
         tick("interval");
         if (++ticks % KERNELS_EVERY == 0 && last_changes != kernels_changes) {
             write_kernels(false);

@@ -100,6 +100,18 @@ def test_fork_without_exec_leaves_the_parent_alone(fake: Fake, out: Path, how: s
     assert time.monotonic() - began < 2.5, "the child did not wait for a helper thread that it does not have"
 
 
+def test_children_forked_before_the_first_cuda_call_record_themselves(
+    fake: Fake, out: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "child"
+    script.write_text(ONE * 2)
+    fake.run(out, f"fork_run {script}\nfork_run {script}\n{ONE}")
+    census = dump.read(out)
+    assert len({p.pid for p in census.processes}) == 3
+    assert all(p.finished for p in census.processes)
+    assert sorted(c.kernels or 0 for c in windows.count(census)) == [1, 2, 2]
+
+
 def test_exec_starts_a_file_of_its_own_under_the_same_pid(fake: Fake, out: Path, tmp_path: Path) -> None:
     second = tmp_path / "second"
     second.write_text(ONE * 3)

@@ -5,7 +5,8 @@
  * P device kind source destination bytes start end source-device destination-device correlation graph
  * S device bytes start end correlation graph          G device start end correlation graph
  * sleep MS | steady COUNT US (a kernel and a 1000-byte copy each US microseconds) | hold 0/1 | api
- * exit N | _exit N | raise SIGNAL | fork (child exits) | fork_exit (child _exits) | exec SCRIPT | init
+ * exit N | _exit N | raise SIGNAL | fork (child exits) | fork_exit (child _exits) | fork_run SCRIPT (then exits)
+ * exec SCRIPT | init
  */
 #define _GNU_SOURCE
 #include "fake.h"
@@ -104,6 +105,8 @@ static void record_line(char *text)
     }
 }
 
+static void *run(void *path);
+
 static void command_line(const char *text)
 {
     long a = 0, b = 0;
@@ -120,6 +123,7 @@ static void command_line(const char *text)
     else if (strncmp(text, "fork", 4) == 0) {
         pid_t child = fork();
         if (child == 0 && strncmp(text, "fork_exit", 9) == 0) _exit(0);
+        if (child == 0 && sscanf(text, "fork_run %4000s", script) == 1) run(script);
         if (child == 0) exit(0);
         waitpid(child, NULL, 0);
     }
