@@ -813,7 +813,9 @@ static void put_header_settings(void)
     int driver = 0;
     bool driver_known = cuda.driver_version != NULL && cuda.driver_version(&driver) == 0;
     put_number_or_null("cuda_driver", driver_known, (uint64_t)driver);
-    put_number_or_null("cupti", conf.cupti_version != 0, conf.cupti_version);
+    uint32_t version = conf.cupti_version;
+    bool version_known = version != 0 || (cupti.get_version != NULL && cupti.get_version(&version) == 0);
+    put_number_or_null("cupti", version_known, version);
     put(",\"interval_ns\":%llu,\"kinds\":{", (unsigned long long)conf.interval_ns);
     for (int k = 0; k < KINDS; k++)
         put("%s\"%s\":%s", k ? "," : "", kind_names[k],
@@ -1371,8 +1373,10 @@ static const char *load_cupti(void)
     look_up(h, "cuptiActivityGetNumDroppedRecords", &cupti.dropped);
     look_up(h, "cuptiActivitySetAttribute", &cupti.set_attribute);
     look_up(h, "cuptiFinalize", &cupti.finalize);
-    if (!all || cupti.get_version(&conf.cupti_version) != 0) return "CUPTI lacks a function, nothing is recorded";
-    if (conf.cupti_version < OLDEST_CUPTI) return "CUPTI is older than CUDA 11.8, nothing is recorded";
+    if (!all) return "CUPTI lacks a function, nothing is recorded";
+    /* Newer CUPTIs can refuse this until the driver is ready; then the header asks again. Old ones always answer. */
+    if (cupti.get_version(&conf.cupti_version) != 0) conf.cupti_version = 0;
+    else if (conf.cupti_version < OLDEST_CUPTI) return "CUPTI is older than CUDA 11.8, nothing is recorded";
     return NULL;
 }
 

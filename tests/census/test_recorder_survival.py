@@ -262,6 +262,12 @@ def test_a_cupti_older_than_the_driver_is_noted(fake: Fake, out: Path) -> None:
     assert kernels_in(out) == 1
 
 
+def test_a_cupti_that_tells_its_version_late(fake: Fake, out: Path) -> None:
+    assert fake.run(out, ONE, FAKE_LATE_VERSION="1") == ""
+    assert only(out).header["cupti"] == 130001
+    assert kernels_in(out) == 1
+
+
 def test_more_threads_than_buffers_are_refused_and_counted(tmp_path: Path, out: Path) -> None:
     folder = tmp_path / "few"
     folder.mkdir()

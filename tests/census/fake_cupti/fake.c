@@ -1,5 +1,5 @@
 /* See fake.h. Behaviour is set by FAKE_* variables: BUSY, MISSING (kinds, comma separated), NO_DROPPED, DROPPED,
- * VERSION, DEVICES, TRUTH (file). */
+ * VERSION, LATE_VERSION, DEVICES, TRUTH (file). */
 #define _GNU_SOURCE
 #include "fake.h"
 #include <dlfcn.h>
@@ -156,6 +156,7 @@ EXPORT void fake_api_call(void)
 
 EXPORT int cuptiGetVersion(uint32_t *version)
 {
+    if (!atomic_load(&initialized) && setting("FAKE_LATE_VERSION", 0)) return 999;
     *version = (uint32_t)setting("FAKE_VERSION", 130001);
     return 0;
 }
