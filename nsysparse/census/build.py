@@ -214,8 +214,12 @@ def build(
         force: Build even when the cache holds it.
 
     Raises:
-        NsysparseError: No compiler, a failing build, or record layouts that differ from CUPTI's headers.
+        NsysparseError: Not on Linux, no compiler, a failing build, or record layouts that differ from CUPTI's headers.
     """
+    if sys.platform != "linux":
+        raise NsysparseError(
+            "the recorder runs on Linux alone", "build it on the machine whose programs it records"
+        )
     cc = find_compiler(compiler)
     cupti = find_cupti(cuda)
     headers = bool(cupti and cupti.includes)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from nsysparse.census import FORMAT_NAME, FORMAT_VERSION, MARKS_FILE
 from nsysparse.errors import NsysparseError, SourceError
@@ -64,6 +64,7 @@ class Process:
         notes: What the recorder had to say, in order.
         cut: Whether the last line is incomplete, as after SIGKILL or on a full disk.
         bad_lines: Lines in the middle that are no JSON records; 0 unless something else wrote to the file.
+        size: Bytes read so far, up to the end of the last whole line.
     """
 
     path: Path
@@ -73,6 +74,7 @@ class Process:
     notes: list[str] = field(default_factory=list)
     cut: bool = False
     bad_lines: int = 0
+    size: int = 0
 
     @property
     def pid(self) -> int:
@@ -215,20 +217,27 @@ def read_process(path: Path) -> Process | None:
             first = file.readline()
             if not first.endswith(b"\n"):
                 return None
-            process = Process(path, _check_header(path, _parse(first)))
-            offset = len(first)
-            for line in file:
-                record = _parse(line)
-                if not line.endswith(b"\n"):
-                    process.cut = True
-                elif record is None or not _take(process, record, offset):
-                    process.bad_lines += 1
-                offset += len(line)
+            process = Process(path, _check_header(path, _parse(first)), size=len(first))
+            _read_on(process, file)
     except OSError as error:
         raise SourceError(
             f"cannot read {path}: {error.strerror}", "check the path and its permissions"
         ) from error
     return process
+
+
+def _read_on(process: Process, file: BinaryIO) -> None:
+    """Take the lines that came since the last time."""
+    file.seek(process.size)
+    process.cut = False
+    for line in file:
+        if not line.endswith(b"\n"):
+            process.cut = True
+            return
+        record = _parse(line)
+        if record is None or not _take(process, record, process.size):
+            process.bad_lines += 1
+        process.size += len(line)
 
 
 def read_marks(folder: Path) -> list[Mark]:
@@ -288,6 +297,21 @@ def read(path: str | os.PathLike[str]) -> Census:
     return Census(folder, processes, read_marks(folder), problems)
 
 
+def refresh(census: Census) -> None:
+    """Take in what was written since the census was read: new lines, and new processes."""
+    known = {process.path for process in census.processes}
+    for process in census.processes:
+        try:
+            with process.path.open("rb") as file:
+                _read_on(process, file)
+        except OSError:  # the file was taken away: what was read of it stays
+            continue
+    for path in sorted(set(census.folder.glob("census-*.jsonl")) - known):
+        new = read_process(path)
+        if new is not None:
+            census.processes.append(new)
+
+
 def write_mark(folder: Path, label: str, requests: int | None = None) -> Mark:
     """Append a mark to the folder's marks file, in one write.
 
@@ -309,6 +333,15 @@ def write_mark(folder: Path, label: str, requests: int | None = None) -> Mark:
     return mark
 
 
+def _may_run(process: Process) -> bool:
+    """Whether a recorder can still be there: each writes a line a minute, even when nothing happens."""
+    try:
+        age_s = time.time() - process.path.stat().st_mtime
+    except OSError:
+        return False
+    return not process.finished and age_s < 70 + process.header.get("interval_ns", 0) / 1e9
+
+
 def await_mark(folder: Path, mark: Mark, patience_s: float) -> tuple[int, int]:
     """Wait until each running recorder has written a line after a mark: work begun now then comes after it.
 
@@ -316,8 +349,10 @@ def await_mark(folder: Path, mark: Mark, patience_s: float) -> tuple[int, int]:
         How many recorders answered, and how many had not finished before the mark.
     """
     deadline = time.monotonic() + patience_s
+    census = Census(folder, [], [], [])
     while True:
-        running = [p for p in read(folder).processes if not (p.finished and p.end_ns < mark.unix_ns)]
+        refresh(census)
+        running = [p for p in census.processes if p.end_ns >= mark.unix_ns or _may_run(p)]
         answered = sum(p.end_ns >= mark.unix_ns for p in running)
         if answered == len(running) or time.monotonic() > deadline:
             return answered, len(running)

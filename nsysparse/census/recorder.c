@@ -1173,7 +1173,7 @@ static void tick(const char *why)
 {
     struct stat st;
     if (out_fd >= 0 && fstat(out_fd, &st) == 0 && st.st_nlink == 0) {
-        give_up("the census folder is gone, recording stopped", conf.folder);
+        give_up("the census file is gone, recording stopped", conf.path);
         return;
     }
     if (attached) cupti.flush_all(0);
@@ -1388,7 +1388,7 @@ static void load_driver(void)
     look_up(h, "cuDeviceGetCount", &cuda.device_count);
     look_up(h, "cuDeviceGet", &cuda.device_get);
     look_up(h, "cuDeviceGetName", &cuda.device_name);
-    look_up(h, "cuDeviceGetUuid", &cuda.device_uuid);
+    if (!look_up(h, "cuDeviceGetUuid_v2", &cuda.device_uuid)) look_up(h, "cuDeviceGetUuid", &cuda.device_uuid);
     look_up(h, "cuDeviceGetPCIBusId", &cuda.device_pci);
     look_up(h, "cuDeviceGetAttribute", &cuda.device_attribute);
     look_up(h, "cuDeviceTotalMem_v2", &cuda.device_memory);

@@ -267,8 +267,8 @@ def follow(folder: Path, pause_s: float = 1.0) -> None:
     """Print one line of rates a second until interrupted or until all programs have ended."""
     before: dict[tuple[str, int], DeviceCount] = {}
     click.echo("time      kernels/s   copies/s  copy bytes/s  kernels busy  copies busy     busy")
+    census = dump.read(folder)
     while True:
-        census = dump.read(folder)
         counts = windows.count(census)
         now = {(c.process, c.device): c for c in counts}
         if before:
@@ -277,6 +277,7 @@ def follow(folder: Path, pause_s: float = 1.0) -> None:
         if all(p.finished for p in census.processes):
             return
         time.sleep(pause_s)
+        dump.refresh(census)
 
 
 def _follow_line(before: dict[tuple[str, int], DeviceCount], now: dict[tuple[str, int], DeviceCount]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ from .fake import Fake, build_fake
 
 @pytest.fixture(scope="session")
 def fake(tmp_path_factory: pytest.TempPathFactory) -> Fake:
-    if shutil.which("gcc") is None and shutil.which("cc") is None:
-        pytest.skip("no C compiler on this machine")
+    if sys.platform != "linux" or (shutil.which("gcc") is None and shutil.which("cc") is None):
+        pytest.skip("the recorder needs Linux and a C compiler")
     return build_fake(tmp_path_factory.mktemp("fake"))
 
 

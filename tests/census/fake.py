@@ -67,7 +67,11 @@ class Fake:
 
 
 def build_fake(
-    folder: Path, *flags: str, fake_flags: Sequence[str] = (), env: dict[str, str] | None = None
+    folder: Path,
+    *flags: str,
+    fake_flags: Sequence[str] = (),
+    env: dict[str, str] | None = None,
+    recorder: Path = RECORDER,
 ) -> Fake:
     """Compile everything with extra flags, as -fsanitize=address."""
     cc = shutil.which("gcc") or shutil.which("cc")
@@ -77,7 +81,7 @@ def build_fake(
         [*shared, str(HERE / "fake.c"), *fake_flags, "-o", f"{folder}/libcupti.so.13", "-pthread", "-ldl"],
         [str(HERE / "host.c"), "-o", str(folder / "host"), str(folder / "libcupti.so.13"),
          f"-Wl,-rpath,{folder}", "-pthread"],
-        [*shared, str(RECORDER), "-o", str(folder / "recorder.so"), "-pthread", "-ldl"],
+        [*shared, str(recorder), "-o", str(folder / "recorder.so"), "-pthread", "-ldl"],
     ]  # fmt: skip
     for job in jobs:
         subprocess.run([cc, *WARNINGS, "-O1", *flags, *job], check=True, capture_output=True, text=True)

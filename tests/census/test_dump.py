@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -213,3 +214,28 @@ def test_writing_marks_and_switches_needs_the_folder(tmp_path: Path) -> None:
     run.switch(tmp_path, on=False)
     assert (tmp_path / "control").read_text() == "off\n"
     assert [p.name for p in tmp_path.iterdir()] == ["control"]
+
+
+def test_refresh_takes_new_lines_and_new_processes(tmp_path: Path) -> None:
+    path = lines.server(tmp_path, 1)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    census = dump.read(tmp_path)
+    assert census.processes[0].cut
+    seen = len(census.processes[0].totals)
+    path.write_bytes(whole)
+    lines.server(tmp_path, 2)
+    dump.refresh(census)
+    assert [len(p.totals) for p in census.processes] == [10, 10]
+    assert 0 < seen < 10
+    assert not census.processes[0].cut
+    assert [c.kernels for c in windows.count(census)] == [10_000, 10_000]
+    path.unlink()
+    dump.refresh(census)
+    assert len(census.processes) == 2
+
+
+def test_a_mark_does_not_wait_for_recorders_that_are_gone(tmp_path: Path) -> None:
+    path = lines.write(tmp_path, lines.header(), lines.totals(1, []))
+    os.utime(path, (0, 0))
+    assert dump.await_mark(tmp_path, dump.write_mark(tmp_path, "x"), 30.0) == (0, 0)
