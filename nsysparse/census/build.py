@@ -214,7 +214,7 @@ def build(
         force: Build even when the cache holds it.
 
     Raises:
-        NsysparseError: Not on Linux, no compiler, a failing build, or record layouts that differ from CUPTI's headers.
+        NsysparseError: Not on Linux, no compiler, a failing build, or record layouts unlike CUPTI's headers.
     """
     if sys.platform != "linux":
         raise NsysparseError(

@@ -44,7 +44,7 @@ enum {
     MAX_DEVICES = 32,
     MAX_COPY_KEYS = 64,      /* distinct (kind, source, destination, peer) a device */
     SIZE_BINS = 64,          /* one a power of two */
-    MAX_SPANS = 1 << 16,     /* intervals a union keeps open to late records; 1 MiB, touched as used */
+    MAX_SPANS = 1 << 18,     /* intervals a union keeps open to late records; 4 MiB, touched as used */
     INSERT_REACH = 32,       /* how far back a record is put in its place at once */
     KERNEL_SLOTS = 1 << 12,  /* kernel names, open addressing */
     KERNEL_LIMIT = 3 << 10,  /* names kept; the rest is counted as untracked */
@@ -290,7 +290,9 @@ static _Atomic uint64_t pool_used[BUFFERS / 64];
 static _Atomic size_t buffer_size = SMALLEST_BUFFER * 4;
 static _Atomic uint64_t refused_buffers;
 static _Atomic int callbacks_running;
-static _Atomic bool init_finished, stopping, in_child, finalize_wanted, finalized;
+static _Atomic bool init_finished, stopping, in_child;
+enum { FINALIZE_NOT, FINALIZE_WANTED, FINALIZE_RUNNING, FINALIZE_DONE };
+static _Atomic int finalize_state;
 static int wake_fd = -1;
 static sem_t helper_done;
 
@@ -600,7 +602,8 @@ static void count_dropped(void *context, uint32_t stream)
 /* Called on CUPTI's worker thread, or on the helper thread inside a flush. */
 static void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
 {
-    if (buffer == NULL) return;
+    /* Only buffers of the pool: a tool that took over CUPTI's callbacks could be given some of its own. */
+    if (buffer < pool || buffer >= pool + (size_t)BUFFERS * BUFFER_BYTES) return;
     atomic_fetch_add(&callbacks_running, 1);
     uint64_t began = clock_ns(CLOCK_MONOTONIC);
     pthread_mutex_lock(&totals_lock);
@@ -640,10 +643,10 @@ static void callback(void *unused, int domain, uint32_t id, const void *data)
         wake_helper();
     } else if (domain == DOMAIN_DRIVER_API && data != NULL && *(const int *)data == SITE_EXIT) {
         /* The exit of an API call is where NVIDIA documents that CUPTI can be taken out of a running process. */
-        if (!atomic_exchange(&finalize_wanted, false)) return;
+        int expected = FINALIZE_WANTED;
+        if (!atomic_compare_exchange_strong(&finalize_state, &expected, FINALIZE_RUNNING)) return;
         cupti.finalize();
-        atomic_store(&finalized, true);
-        wake_helper();
+        atomic_store(&finalize_state, FINALIZE_DONE);
     }
 }
 
@@ -1079,7 +1082,7 @@ static void detach(void)
     attached = false;
     if (conf.finalize_when_off && cupti.finalize != NULL && cupti.enable_domain != NULL) {
         cupti.flush_all(FLUSH_FORCED);
-        atomic_store(&finalize_wanted, true);
+        atomic_store(&finalize_state, FINALIZE_WANTED);
         cupti.enable_domain(1, subscriber, DOMAIN_DRIVER_API); /* the next API call of the program does it */
     } else {
         cupti.unsubscribe(subscriber);
@@ -1088,10 +1091,15 @@ static void detach(void)
 
 static void attach_again(void)
 {
-    if (atomic_exchange(&finalize_wanted, false)) {
+    int expected = FINALIZE_WANTED;
+    if (atomic_compare_exchange_strong(&finalize_state, &expected, FINALIZE_NOT)) {
         cupti.unsubscribe(subscriber); /* no API call came: CUPTI is still there */
-    } else if (atomic_exchange(&finalized, false)) {
-        for (int i = 0; i < BUFFERS / 64; i++) atomic_store(&pool_used[i], 0); /* what it held, it has dropped */
+    } else if (expected == FINALIZE_RUNNING) {
+        return; /* a thread of the program is taking it out right now */
+    } else if (expected == FINALIZE_DONE) {
+        madvise(pool, (size_t)BUFFERS * BUFFER_BYTES, MADV_DONTNEED); /* CUPTI let go of all buffers; zero them */
+        for (int i = 0; i < BUFFERS / 64; i++) atomic_store(&pool_used[i], 0);
+        atomic_store(&finalize_state, FINALIZE_NOT);
     }
     const char *problem = attach();
     if (problem != NULL) write_note(problem);
@@ -1214,8 +1222,9 @@ static void run_until_stopped(void)
         if (on != attached && (!on || now >= retry_at)) {
             if (on) attach_again();
             else detach();
-            tick(on ? "on" : "off");
-            if (on && !attached) retry_at = now + HEARTBEAT; /* refused: ask again later, not at once */
+            if (on == attached) tick(on ? "on" : "off");
+            /* Refused: ask again later, not at once. */
+            if (on && !attached) retry_at = now + (atomic_load(&finalize_state) == FINALIZE_NOT ? HEARTBEAT : 100 * MS);
         }
         int woke = wait_until(until < next_tick ? until : next_tick);
         bool due = clock_ns(CLOCK_MONOTONIC) >= next_tick;
@@ -1271,6 +1280,7 @@ static void *helper(void *unused)
     } else if (!header_written) {
         write_header();
     }
+    if (watch_fd >= 0) close(watch_fd);
     sem_post(&helper_done);
     return NULL;
 }
