@@ -39,8 +39,8 @@ def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         pytest.skip(f"this machine's compiler lacks -fsanitize={request.param}")
     flags = [f"-fsanitize={request.param}", "-fno-omit-frame-pointer"]
     flags += ["-fno-sanitize-recover=all"] if request.param == "undefined" else []
-    source = folder / "recorder.c"  # with unions that are full after a quarter of the records
-    source.write_text(RECORDER.read_text().replace("MAX_SPANS = 1 << 18", "MAX_SPANS = 1 << 16"))
+    source = folder / "recorder.c"  # with unions that are full after a part of the records
+    source.write_text(RECORDER.read_text().replace("MAX_SPANS = 1 << 18", "MAX_SPANS = 1 << 13"))
     return build_fake(folder, *flags, env=OPTIONS[request.param], recorder=source)
 
 
@@ -84,11 +84,11 @@ def test_switching_and_marks_under_load(sanitized: Fake, out: Path, off_mode: st
 def test_the_union_with_its_tables_full(sanitized: Fake, out: Path) -> None:
     lines = [
         f"K 0 {10 * (i ^ 64) + 1} {10 * (i ^ 64) + 5} {i + 1} 0 16 1 1 1 32 1 1 0 0 k{i % 9}"
-        for i in range(90_000)
+        for i in range(12_000)
     ]
     lines += [f"K 0 0 0 1 0 16 1 1 1 32 1 1 0 0 {'name' * (i // 20)}{i}" for i in range(3500)]
     assert sanitized.run(out, "\n".join(lines)) == ""
-    assert counted(out)[0]["kernel_busy"] == 4 * 90_000
+    assert counted(out)[0]["kernel_busy"] == 4 * 12_000
 
 
 @pytest.mark.parametrize("ending", ["", "exit 1\n", "_exit 1\n", "fork\n", "fork_exit\n"])
