@@ -20,6 +20,7 @@ from nsysparse.errors import NsysparseError
 # Command -> (module below this package, one line for the overview). Named here so that --help imports none of them.
 COMMANDS = {
     "analyze": ("analyze", "Analyze a recording; write an HTML report and a JSON file."),
+    "census": ("census", "Count a live program's GPU work with a recorder that can stay in production."),
     "info": ("info", "Say what a recording holds, what it lacks, and whether it can be trusted."),
     "query": ("query", "Run one of the shipped SQL queries, or your own, on any export version."),
 }
@@ -109,9 +110,17 @@ def main() -> None:
             raise
         fail(error)
     except MemoryError:
-        fail(NsysparseError("out of memory", "analyze a part of the trace with --window, or use a larger machine"))
+        fail(
+            NsysparseError(
+                "out of memory", "analyze a part of the trace with --window, or use a larger machine"
+            )
+        )
     except Exception as error:
         if debug:
             raise
         text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        fail(NsysparseError(f"internal error: {text}", "run again with --debug in front and report what it prints"))
+        fail(
+            NsysparseError(
+                f"internal error: {text}", "run again with --debug in front and report what it prints"
+            )
+        )
