@@ -44,9 +44,7 @@ class Bench:
 
     def environment(self, mode: str, folder: Path, **extra: str) -> dict[str, str]:
         """The variables of a mode: none, floor*, census, copies, graphs, off, off_finalize, duty."""
-        env = {
-            k: v for k, v in os.environ.items() if not k.startswith(("CUDA_INJECTION", "NSYSPARSE_CENSUS"))
-        } | extra
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_INJECTION", "NSYSPARSE_CENSUS"))} | extra
         floors = {
             "floor": "10,1,22,2",
             "floor_copies": "1,22",
@@ -114,9 +112,7 @@ def summary(rows: list[dict[str, Any]], modes: list[str], unit: float = 1e9) -> 
     by: dict[tuple[int, str], float] = {(r["repeat"], r["mode"]): r["rate"] for r in rows if r.get("rate")}
     result = {}
     for mode in modes:
-        pairs = [
-            (by[k, "none"], by[k, mode]) for k in {k for k, _ in by} if (k, "none") in by and (k, mode) in by
-        ]
+        pairs = [(by[k, "none"], by[k, mode]) for k in {k for k, _ in by} if (k, "none") in by and (k, mode) in by]
         if not pairs:
             continue
         ratios = sorted(b / a for a, b in pairs)
@@ -138,9 +134,7 @@ def show(name: str, table: dict[str, Any], unit: str) -> None:
               f"  added {row['added_per_operation']:.1f} {unit}", flush=True)  # fmt: skip
 
 
-def repeat_modes(
-    bench: Bench, modes: list[str], repeats: int, until: float, once: Any
-) -> list[dict[str, Any]]:
+def repeat_modes(bench: Bench, modes: list[str], repeats: int, until: float, once: Any) -> list[dict[str, Any]]:
     """Run all modes once a repeat, in an order that turns, until the repeats or the time are up.
 
     Args:

@@ -49,9 +49,7 @@ FIELDS = (
 def part_loads(bench: Bench, workloads: str) -> None:
     """The deterministic loads: every count and byte beside the expected table."""
     result = []
-    import_count = spawn(
-        [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"], dict(os.environ), 60
-    )
+    import_count = spawn([sys.executable, "-c", "import torch; print(torch.cuda.device_count())"], dict(os.environ), 60)
     for name, expected in EXPECTED.items():
         if bench.left() < 30 or (name == "p2p" and import_count[1].strip() in ("", "0", "1")):
             print(f"{name:18} not run")
@@ -59,14 +57,10 @@ def part_loads(bench: Bench, workloads: str) -> None:
         folder = bench.folder(name, keep=True)
         status, _, err = spawn([sys.executable, workloads, name], bench.environment("census", folder), 90)
         found = totals(folder) if any(folder.iterdir()) else {}
-        rows = [
-            (f, want, found.get(f, 0)) for f, want in zip(FIELDS, expected, strict=True) if want is not None
-        ]
+        rows = [(f, want, found.get(f, 0)) for f, want in zip(FIELDS, expected, strict=True) if want is not None]
         wrong = [row for row in rows if row[1] != row[2]]
         print(f"{name:18} status {status}  {'EQUAL' if not wrong else 'DIFFERS ' + str(wrong)}", flush=True)
-        result.append(
-            {"load": name, "status": status, "differs": wrong, "found": found, "stderr": err[-500:]}
-        )
+        result.append({"load": name, "status": status, "differs": wrong, "found": found, "stderr": err[-500:]})
     bench.save("loads", result)
 
 
@@ -178,9 +172,7 @@ def part_lag(bench: Bench) -> None:
             "last_line_before_kill_ms": (killed_ns - recorded.end_ns) / 1e6,
         }  # fmt: skip
         print(f"steady {us:6} us: behind by at most {max(row['behind_ms']):.0f} ms; lost at SIGKILL", end=" ")
-        print(
-            f"{row['lost_ms']:.0f} ms; last line {row['last_line_before_kill_ms']:.0f} ms before", flush=True
-        )
+        print(f"{row['lost_ms']:.0f} ms; last line {row['last_line_before_kill_ms']:.0f} ms before", flush=True)
         result.append(row)
     bench.save("lag", result)
 
@@ -193,9 +185,7 @@ def part_kills(bench: Bench, runs: int) -> None:
         if bench.left() < 25:
             break
         folder, end = bench.folder("kills"), rng.choice(["return", "return", "exit", "_exit", "fork", "exec"])
-        env = bench.environment("census", folder) | {
-            "NSYSPARSE_CENSUS_INTERVAL": rng.choice(["0.05", "0.2", "1"])
-        }
+        env = bench.environment("census", folder) | {"NSYSPARSE_CENSUS_INTERVAL": rng.choice(["0.05", "0.2", "1"])}
         if rng.random() < 0.3:
             env |= {"NSYSPARSE_CENSUS_ON": "0.1", "NSYSPARSE_CENSUS_EVERY": "0.25"}
             env |= {"NSYSPARSE_CENSUS_OFF": "finalize"} if rng.random() < 0.5 else {}
@@ -229,9 +219,7 @@ def _judge_run(folder: Path, status: int, *, end: str, sent: int, hung: bool, er
     damaged = finals = 0
     if files:
         census = dump.read(folder)
-        damaged = sum(p.bad_lines for p in census.processes) + sum(
-            p.cut for p in census.processes if not sent
-        )
+        damaged = sum(p.bad_lines for p in census.processes) + sum(p.cut for p in census.processes if not sent)
         finals = sum(p.finished for p in census.processes)
     if damaged:
         bad.append(f"{damaged} damaged lines")

@@ -170,9 +170,7 @@ def _arguments(cupti: Cupti | None, *, headers: bool) -> list[str]:
     if cupti is not None:
         path = str(cupti.library.absolute())
         if '"' in path or "\\" in path:
-            raise NsysparseError(
-                f"the path {path} cannot be compiled in", "use a path without quotes or backslashes"
-            )
+            raise NsysparseError(f"the path {path} cannot be compiled in", "use a path without quotes or backslashes")
         arguments.append(f'-DCENSUS_CUPTI_PATH="{path}"')
         if headers:
             arguments.append("-DCENSUS_CHECK_HEADERS")
@@ -190,9 +188,7 @@ def _compile(compiler: str, arguments: list[str], target: Path) -> str:
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode != 0:
-            errors = [
-                line for line in done.stderr.splitlines() if "error" in line
-            ] or done.stderr.splitlines()
+            errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
             return errors[0].strip() if errors else f"exit status {done.returncode}"
         os.chmod(temporary, 0o755)
         os.replace(temporary, target)
@@ -217,9 +213,7 @@ def build(
         NsysparseError: Not on Linux, no compiler, a failing build, or record layouts unlike CUPTI's headers.
     """
     if sys.platform != "linux":
-        raise NsysparseError(
-            "the recorder runs on Linux alone", "build it on the machine whose programs it records"
-        )
+        raise NsysparseError("the recorder runs on Linux alone", "build it on the machine whose programs it records")
     cc = find_compiler(compiler)
     cupti = find_cupti(cuda)
     headers = bool(cupti and cupti.includes)
@@ -234,9 +228,7 @@ def build(
         target.parent.mkdir(parents=True, exist_ok=True)
         complaint = _compile(cc, arguments, target)
     except OSError as error:
-        raise NsysparseError(
-            f"cannot write to {target.parent}: {error}", "name another folder with --to"
-        ) from error
+        raise NsysparseError(f"cannot write to {target.parent}: {error}", "name another folder with --to") from error
     if complaint and headers and "static assertion" not in complaint and "static_assert" not in complaint:
         # The headers themselves do not compile, as when cuda.h is of another release: do without them.
         headers, target = False, unchecked

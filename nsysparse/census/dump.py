@@ -184,9 +184,7 @@ def _check_header(path: Path, record: Record | None) -> Record:
             "read it with the nsysparse that recorded it, or a newer one",
         )
     if not _whole(record.get("pid")) or not _whole(record.get("start_unix_ns")):
-        raise SourceError(
-            f"{path.name} has a header without pid or start", "the file was edited; record again"
-        )
+        raise SourceError(f"{path.name} has a header without pid or start", "the file was edited; record again")
     return record
 
 
@@ -220,9 +218,7 @@ def read_process(path: Path) -> Process | None:
             process = Process(path, _check_header(path, _parse(first)), size=len(first))
             _read_on(process, file)
     except OSError as error:
-        raise SourceError(
-            f"cannot read {path}: {error.strerror}", "check the path and its permissions"
-        ) from error
+        raise SourceError(f"cannot read {path}: {error.strerror}", "check the path and its permissions") from error
     return process
 
 
@@ -249,11 +245,7 @@ def read_marks(folder: Path) -> list[Mark]:
         return []
     for line in lines:
         record = _parse(line)
-        if (
-            record is None
-            or not isinstance(record.get("unix_ns"), int)
-            or not isinstance(record.get("label"), str)
-        ):
+        if record is None or not isinstance(record.get("unix_ns"), int) or not isinstance(record.get("label"), str):
             continue
         requests = record.get("requests")
         marks.append(Mark(record["unix_ns"], record["label"], requests if _whole(requests) else None))
@@ -272,27 +264,19 @@ def read(path: str | os.PathLike[str]) -> Census:
     files = [source] if source.is_file() else sorted(source.glob("census-*.jsonl"))
     folder = source.parent if source.is_file() else source
     if not files:
-        raise SourceError(
-            f"{source} holds no census files", "record with `nsysparse census run --out DIR -- COMMAND`"
-        )
+        raise SourceError(f"{source} holds no census files", "record with `nsysparse census run --out DIR -- COMMAND`")
     processes, problems = [], []
     for file in files:
         process = read_process(file)
         if process is None:
-            problems.append(
-                f"{file.name} was cut before its header was complete: that process is not counted"
-            )
+            problems.append(f"{file.name} was cut before its header was complete: that process is not counted")
             continue
         processes.append(process)
         if process.bad_lines:
-            problems.append(
-                f"{file.name}: {process.bad_lines} lines in the middle are damaged and were skipped"
-            )
+            problems.append(f"{file.name}: {process.bad_lines} lines in the middle are damaged and were skipped")
         problems += [f"{file.name}: {note}" for note in process.notes]
     if not processes:
-        raise SourceError(
-            f"no file in {source} holds a complete header", "the program ended before its first line"
-        )
+        raise SourceError(f"no file in {source} holds a complete header", "the program ended before its first line")
     processes.sort(key=lambda p: (p.start_ns, p.pid))
     return Census(folder, processes, read_marks(folder), problems)
 

@@ -47,13 +47,9 @@ def check(settings: Settings) -> None:
     """
     unknown = [kind for kind in settings.kinds if kind not in KINDS]
     if unknown or not settings.kinds:
-        raise NsysparseError(
-            f"unknown record kind {', '.join(unknown) or '(none)'}", f"choose from {', '.join(KINDS)}"
-        )
+        raise NsysparseError(f"unknown record kind {', '.join(unknown) or '(none)'}", f"choose from {', '.join(KINDS)}")
     if not 0.01 <= settings.interval_s <= 3600:
-        raise NsysparseError(
-            f"an interval of {settings.interval_s:g} s is out of range", "use 0.01 to 3600 seconds"
-        )
+        raise NsysparseError(f"an interval of {settings.interval_s:g} s is out of range", "use 0.01 to 3600 seconds")
     if (settings.on_s > 0) != (settings.every_s > 0) or settings.on_s > settings.every_s:
         raise NsysparseError(
             "--on and --every go together, and --on is the shorter one", "for example --on 10 --every 60"
@@ -86,9 +82,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise NsysparseError(
-            f"cannot create {folder}: {error.strerror}", "name another folder with --out"
-        ) from error
+        raise NsysparseError(f"cannot create {folder}: {error.strerror}", "name another folder with --out") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise NsysparseError(f"cannot write to {folder}", "name another folder with --out")
 
@@ -107,18 +101,14 @@ def run(command: Sequence[str], settings: Settings, library: Path) -> NoReturn:
         )
     program = shutil.which(command[0])
     if program is None:
-        raise NsysparseError(
-            f"no program {command[0]}", "check its name, and give its path if it is not on PATH"
-        )
+        raise NsysparseError(f"no program {command[0]}", "check its name, and give its path if it is not on PATH")
     environment = {**os.environ, **variables(settings, library)}
     make_folder(settings.folder)
     sys.stdout.flush()
     try:
         os.execvpe(program, list(command), environment)
     except OSError as error:
-        raise NsysparseError(
-            f"cannot start {command[0]}: {error.strerror}", "check that it is executable"
-        ) from error
+        raise NsysparseError(f"cannot start {command[0]}: {error.strerror}", "check that it is executable") from error
 
 
 def switch(folder: Path, *, on: bool) -> None:

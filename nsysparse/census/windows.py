@@ -133,9 +133,7 @@ def _find(marks: list[Mark], label: str) -> Mark:
     found = [mark for mark in marks if mark.label == label]
     if not found:
         known = ", ".join(dict.fromkeys(m.label for m in marks)) or "none"
-        raise UsageError(
-            f"no mark {label!r}", f"set it with `nsysparse census mark DIR {label}`; marks here: {known}"
-        )
+        raise UsageError(f"no mark {label!r}", f"set it with `nsysparse census mark DIR {label}`; marks here: {known}")
     return found[-1]
 
 
@@ -162,9 +160,7 @@ def after_seconds(census: Census, seconds: float) -> Window:
     start = census.start_ns + int(seconds * 1e9)
     if start >= census.end_ns:
         length = (census.end_ns - census.start_ns) / 1e9
-        raise UsageError(
-            f"the census is only {length:.1f} s long", f"use --after with less than {length:.1f}"
-        )
+        raise UsageError(f"the census is only {length:.1f} s long", f"use --after with less than {length:.1f}")
     return Window(start, None, f"after the first {seconds:g} s")
 
 
@@ -181,9 +177,7 @@ def time_ns(text: str) -> int:
     try:
         return int(datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1e9)
     except ValueError:
-        raise UsageError(
-            f"{text!r} is not a time", "use seconds since 1970, or 2025-01-31T12:00:00"
-        ) from None
+        raise UsageError(f"{text!r} is not a time", "use seconds since 1970, or 2025-01-31T12:00:00") from None
 
 
 def _number(value: Any) -> int | None:
@@ -253,9 +247,7 @@ def _copies(before: Record, after: Record) -> dict[CopyClass, Copies] | None:
 
 def _devices(point: _Point) -> dict[int, Record]:
     return {
-        d["device"]: d
-        for d in point.totals["devices"]
-        if isinstance(d, dict) and _number(d.get("device")) is not None
+        d["device"]: d for d in point.totals["devices"] if isinstance(d, dict) and _number(d.get("device")) is not None
     }
 
 
@@ -340,9 +332,7 @@ def copy_frame(counts: Iterable[DeviceCount]) -> pl.DataFrame:
 
 def size_frame(counts: Iterable[DeviceCount]) -> pl.DataFrame:
     """One row a (process, device, copy class, size bin): copies of 2^bin up to 2^(bin+1) - 1 bytes."""
-    schema = {k: v for k, v in COPY_SCHEMA.items() if k not in ("bytes", "time_ns", "untimed")} | {
-        "bin": pl.Int64
-    }
+    schema = {k: v for k, v in COPY_SCHEMA.items() if k not in ("bytes", "time_ns", "untimed")} | {"bin": pl.Int64}
     rows = [
         {"process": c.process, "device": c.device, **vars(key), "bin": size_bin, "count": n}
         for c in counts

@@ -60,9 +60,7 @@ def _settings(options: dict[str, Any]) -> tuple[running.Settings, Path]:
 @command.command(name="build")
 @click.option("--cc", help="C compiler; by default $CC, cc, gcc or clang.")
 @click.option("--cuda", help="Folder of the CUDA toolkit or CUPTI wheel; by default the first one found.")
-@click.option(
-    "--to", "folder", type=click.Path(path_type=Path), help="Folder for the library; default: the cache."
-)
+@click.option("--to", "folder", type=click.Path(path_type=Path), help="Folder for the library; default: the cache.")
 @click.option("--force", is_flag=True, help="Build again even if it was built before.")
 def build_command(cc: str | None, cuda: str | None, folder: Path | None, force: bool) -> None:
     """Build the recorder with this machine's compiler, against the CUPTI found here."""
@@ -73,15 +71,11 @@ def build_command(cc: str | None, cuda: str | None, folder: Path | None, force: 
         return
     version = f"API version {built.cupti.version}" if built.cupti.version else "no headers"
     click.echo(f"CUPTI: {built.cupti.library} ({version})")
-    checked = (
-        "agree with its headers" if built.headers_checked else "not checked: no usable headers beside it"
-    )
+    checked = "agree with its headers" if built.headers_checked else "not checked: no usable headers beside it"
     click.echo(f"Record layouts: {checked}")
 
 
-@command.command(
-    name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@command.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @recording_options
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run_command(program: tuple[str, ...], **options: Any) -> None:
@@ -109,12 +103,8 @@ def env_command(style: str, **options: Any) -> None:
 @command.command(name="mark")
 @click.argument("folder", type=FOLDER)
 @click.argument("label")
-@click.option(
-    "--requests", type=click.IntRange(min=0), help="Requests served so far, for per-request figures."
-)
-@click.option(
-    "--wait", default=5.0, show_default=True, help="Seconds to wait for the recorders to take note."
-)
+@click.option("--requests", type=click.IntRange(min=0), help="Requests served so far, for per-request figures.")
+@click.option("--wait", default=5.0, show_default=True, help="Seconds to wait for the recorders to take note.")
 def mark_command(folder: Path, label: str, requests: int | None, wait: float) -> None:
     """Name this moment; a window can begin or end at it."""
     from nsysparse.census import dump
@@ -146,9 +136,7 @@ def off_command(folder: Path) -> None:
 @click.option("--between", nargs=2, metavar="MARK MARK", help="The window between two marks.")
 @click.option("--since", help="The window's start: seconds since 1970, or ISO 8601.")
 @click.option("--until", help="The window's end, likewise.")
-@click.option(
-    "--after", type=click.FloatRange(min=0), help="Leave out the first N seconds, as model loading."
-)
+@click.option("--after", type=click.FloatRange(min=0), help="Leave out the first N seconds, as model loading.")
 @click.option("--requests", type=click.IntRange(min=1), help="Requests served in the window.")
 @click.option("--requests-other", type=click.IntRange(min=1), help="The same of the second census.")
 @click.option("--per", type=click.Choice(["total", "process", "device"]), default="total", show_default=True,

@@ -106,8 +106,7 @@ def _table(rows: list[list[str]]) -> None:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         cells = [
-            cell.ljust(w) if i == 0 else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         ]
         click.echo("  ".join(cells).rstrip())
 
@@ -147,15 +146,11 @@ def _print_busy(counts: list[DeviceCount]) -> None:
             for value in (c.kernel_busy_ns, c.copy_busy_ns, c.busy_ns)
         ]
         name = f"{c.device} {_clean(c.device_name or '')} of {c.pid} {_clean(c.program)}"
-        rows.append(
-            [name, *shares, units.percent(c.coverage_ratio), units.count(c.dropped), units.count(c.untimed)]
-        )
+        rows.append([name, *shares, units.percent(c.coverage_ratio), units.count(c.dropped), units.count(c.untimed)])
     _table(rows)
     late = max((c.busy_late_ns or 0 for c in counts), default=0)
     if late:
-        click.echo(
-            f"Busy can be short by {units.duration(late)}: so much arrived too late for the exact union."
-        )
+        click.echo(f"Busy can be short by {units.duration(late)}: so much arrived too late for the exact union.")
     click.echo("Busy is a share of the recorded time; processes that share a GPU are not added up.")
 
 
@@ -170,9 +165,7 @@ def _print_head(shown: Shown) -> None:
     click.echo(f"Census {census.folder}: {len(census.processes)} processes{state}")
     if counts:
         start, end = min(c.start_ns for c in counts), max(c.end_ns for c in counts)
-        click.echo(
-            f"Window: {shown.window.label}: {_clock(start)} to {_clock(end)}, {units.duration(end - start)}"
-        )
+        click.echo(f"Window: {shown.window.label}: {_clock(start)} to {_clock(end)}, {units.duration(end - start)}")
     if shown.requests:
         click.echo(f"Requests: {shown.requests}")
     for problem in census.problems:
@@ -215,9 +208,7 @@ def print_two(a: Shown, b: Shown) -> None:
     per_request = bool(a.requests and b.requests)
     base = (a.requests, b.requests) if per_request else (1, 1)
     if not per_request:
-        click.echo(
-            "Totals: requests are unknown (give --requests and --requests-other, or marks with counts)."
-        )
+        click.echo("Totals: requests are unknown (give --requests and --requests-other, or marks with counts).")
     left, right = (dict(_flat(lines_of(s.counts))) for s in (a, b))
     what = "per request" if per_request else "total"
     rows = [["", f"{a.census.folder.name} {what}", f"{b.census.folder.name} {what}", "change"]]

@@ -12,9 +12,7 @@ import pytest
 from nsysparse.census import build, run
 from nsysparse.errors import NsysparseError
 
-needs_compiler = pytest.mark.skipif(
-    shutil.which("cc") is None and shutil.which("gcc") is None, reason="no C compiler"
-)
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None and shutil.which("gcc") is None, reason="no C compiler")
 ROOT = Path(__file__).parents[2]
 
 
@@ -39,9 +37,7 @@ def test_the_library_exports_one_function_and_needs_no_cupti(tmp_path: Path) -> 
     nm = shutil.which("nm")
     if nm is None:
         pytest.skip("no nm on this machine")
-    out = subprocess.run(
-        [nm, "-D", "--defined-only", library], capture_output=True, text=True, check=True
-    ).stdout
+    out = subprocess.run([nm, "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
     assert [line.split()[-1] for line in out.splitlines()] == ["InitializeInjection"]
     needed = subprocess.run(["objdump", "-p", library], capture_output=True, text=True, check=False).stdout
     assert "cupti" not in needed

@@ -19,9 +19,7 @@ def cli(*arguments: object, status: int = 0, **env: str) -> str:
     """Run the real command line; return stdout, or stderr when it must fail."""
     command = [sys.executable, "-m", "nsysparse", "census", *map(str, arguments)]
     clean = {k: v for k, v in os.environ.items() if k != "CUDA_INJECTION64_PATH"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**clean, **env}, timeout=60
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**clean, **env}, timeout=60)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout if status == 0 else done.stderr
 
@@ -71,8 +69,7 @@ def test_show_two_side_by_side_per_request(tmp_path: Path) -> None:
 def test_show_marks_and_times(tmp_path: Path) -> None:
     lines.server(tmp_path)
     marks = [
-        {"unix_ns": lines.START + s * lines.SECOND, "label": n, "requests": r}
-        for s, n, r in [(2, "a", 0), (4, "b", 2)]
+        {"unix_ns": lines.START + s * lines.SECOND, "label": n, "requests": r} for s, n, r in [(2, "a", 0), (4, "b", 2)]
     ]
     (tmp_path / "marks.jsonl").write_text("".join(json.dumps(m) + "\n" for m in marks))
     assert "Requests: 2\n" in cli("show", tmp_path, "--between", "a", "b")
@@ -109,9 +106,7 @@ def test_show_without_work_and_with_notes(tmp_path: Path) -> None:
 
 
 def test_unknown_values_are_shown_as_such(tmp_path: Path) -> None:
-    lines.write(
-        tmp_path, lines.header(), lines.totals(1, [lines.device(1) | {"kernels": None, "copies": None}])
-    )
+    lines.write(tmp_path, lines.header(), lines.totals(1, [lines.device(1) | {"kernels": None, "copies": None}]))
     text = cli("show", tmp_path)
     assert next(line for line in text.splitlines() if line.startswith("kernels")).split() == [
         "kernels",
@@ -128,9 +123,7 @@ def test_env_prints_variables_and_makes_the_folder(tmp_path: Path) -> None:
     assert f"export NSYSPARSE_CENSUS_DIR='{out}'\n" in text
     assert "export NSYSPARSE_CENSUS_EVERY=60\n" in text
     assert out.is_dir()
-    assert f"CUDA_INJECTION64_PATH={library}\n" in cli(
-        "env", "--out", out, "--library", library, "--format", "plain"
-    )
+    assert f"CUDA_INJECTION64_PATH={library}\n" in cli("env", "--out", out, "--library", library, "--format", "plain")
 
 
 def test_run_refuses_what_it_cannot_do(tmp_path: Path) -> None:
@@ -141,9 +134,7 @@ def test_run_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     assert "already set" in cli(*base, "--", "true", status=2, CUDA_INJECTION64_PATH="/other/tool.so")
     assert "unknown record kind" in cli(*base, "--kinds", "all", "--", "true", status=2)
     (tmp_path / "file").touch()
-    assert "cannot create" in cli(
-        "run", "--library", library, "--out", tmp_path / "file" / "x", "--", "true", status=2
-    )
+    assert "cannot create" in cli("run", "--library", library, "--out", tmp_path / "file" / "x", "--", "true", status=2)
 
 
 def test_run_mark_off_on_show_end_to_end(fake: Fake, tmp_path: Path) -> None:

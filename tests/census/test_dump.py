@@ -45,9 +45,7 @@ def test_an_unknown_format_version_is_refused_with_a_clear_line(tmp_path: Path, 
     assert error.value.hint
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]\n", "{}\n", "\xff\n", '{"record":"totals"}\n', "[" * 100_000 + "\n"]
-)
+@pytest.mark.parametrize("text", ["", "[]\n", "{}\n", "\xff\n", '{"record":"totals"}\n', "[" * 100_000 + "\n"])
 def test_files_that_are_no_census(tmp_path: Path, text: str) -> None:
     (tmp_path / "census-1-2.jsonl").write_bytes(text.encode("latin-1"))
     with pytest.raises(SourceError):
@@ -64,9 +62,7 @@ def test_missing_and_empty_folders(tmp_path: Path) -> None:
 def test_damaged_lines_in_the_middle_are_counted_and_skipped(tmp_path: Path) -> None:
     path = lines.server(tmp_path)
     text = path.read_text().splitlines(keepends=True)
-    path.write_text(
-        "".join([*text[:3], "garbage\n", '{"record":"totals"}\n', '{"record":"later"}\n', *text[3:]])
-    )
+    path.write_text("".join([*text[:3], "garbage\n", '{"record":"totals"}\n', '{"record":"later"}\n', *text[3:]]))
     census = dump.read(tmp_path)
     assert census.processes[0].bad_lines == 2
     assert len(census.processes[0].totals) == 10
@@ -92,9 +88,7 @@ def test_windows_subtract_and_leave_loading_out(tmp_path: Path) -> None:
     census = dump.read(tmp_path)
     (c,) = windows.count(census, windows.after_seconds(census, 3))
     assert c.kernels == 7000
-    assert c.copies == {
-        windows.CopyClass("DtoH", "device", "pageable"): windows.Copies(70, 7000, 700, 0, {20: 70})
-    }
+    assert c.copies == {windows.CopyClass("DtoH", "device", "pageable"): windows.Copies(70, 7000, 700, 0, {20: 70})}
     assert (c.start_ns, c.end_ns) == (START + 3 * SECOND, START + 10 * SECOND)
     (c,) = windows.count(census, windows.Window(START + SECOND // 2, START + int(4.2 * SECOND)))
     assert c.kernels == 4000, "boundaries fall on the first line at or after them"
@@ -118,12 +112,8 @@ def test_a_boundary_in_a_quiet_time_takes_the_line_before(tmp_path: Path) -> Non
 def test_marks_with_counts_give_requests(tmp_path: Path) -> None:
     lines.server(tmp_path)
     marks = [(2.5, "begin", 4), (6.5, "end", 20), (1, "begin", None)]
-    text = [
-        {"record": "mark", "unix_ns": START + int(t * SECOND), "label": n, "requests": r} for t, n, r in marks
-    ]
-    (tmp_path / "marks.jsonl").write_text(
-        "".join(json.dumps(m) + "\n" for m in text) + "broken\n{}\n" + '{"unix'
-    )
+    text = [{"record": "mark", "unix_ns": START + int(t * SECOND), "label": n, "requests": r} for t, n, r in marks]
+    (tmp_path / "marks.jsonl").write_text("".join(json.dumps(m) + "\n" for m in text) + "broken\n{}\n" + '{"unix')
     census = dump.read(tmp_path)
     assert [m.label for m in census.marks] == ["begin", "begin", "end"]
     window = windows.between_marks(census, "begin", "end")

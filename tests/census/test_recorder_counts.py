@@ -14,9 +14,7 @@ from nsysparse.census import dump, windows
 
 from .fake import Fake, brute_force, counted, only
 
-NAMES = st.text(
-    st.characters(exclude_characters="\n\r\0", exclude_categories=("Cs",)), min_size=1, max_size=40
-)
+NAMES = st.text(st.characters(exclude_characters="\n\r\0", exclude_categories=("Cs",)), min_size=1, max_size=40)
 TIMES = st.tuples(st.integers(1, 5000), st.integers(0, 300)).map(lambda t: (t[0], t[0] + t[1]))
 
 
@@ -34,9 +32,7 @@ def records(draw: st.DrawFn) -> str:
         return f"K {device} {start} {end} {correlation} {graph} 32 1 2 3 64 1 1 0 0 {name}"
     memory = f"{draw(st.integers(0, 7))} {draw(st.integers(0, 7))}"
     if kind == "C":
-        return (
-            f"C {device} {draw(st.integers(0, 9))} {memory} {n_bytes} {start} {end} {correlation} {graph} 1"
-        )
+        return f"C {device} {draw(st.integers(0, 9))} {memory} {n_bytes} {start} {end} {correlation} {graph} 1"
     if kind == "P":
         other = (device + 1) % 3
         a, b = draw(st.sampled_from([(device, other), (other, device)]))
@@ -97,9 +93,7 @@ def test_what_comes_too_late_for_the_union_is_bounded_and_said(fake: Fake, out: 
 
 
 def test_full_tables_count_into_other(fake: Fake, out: Path) -> None:
-    kernels = [
-        f"K 0 {i * 10 + 1} {i * 10 + 6} {i + 1} 0 16 1 1 1 32 1 1 0 0 kernel number {i}" for i in range(4000)
-    ]
+    kernels = [f"K 0 {i * 10 + 1} {i * 10 + 6} {i + 1} 0 16 1 1 1 32 1 1 0 0 kernel number {i}" for i in range(4000)]
     classes = [(k, a, b) for k in range(2) for a in range(8) for b in range(8)]
     copies = [f"C 0 {k} {a} {b} 100 {90_000 + i} {90_001 + i} 1 0 1" for i, (k, a, b) in enumerate(classes)]
     fake.run(out, "\n".join(kernels + copies))
@@ -118,9 +112,7 @@ def test_full_tables_count_into_other(fake: Fake, out: Path) -> None:
 
 
 def test_records_of_devices_beyond_the_table_are_counted_apart(fake: Fake, out: Path) -> None:
-    fake.run(
-        out, "K 40 1 2 1 0 16 1 1 1 32 1 1 0 0 k\nS 4000000000 5 1 2 3 0\nK 0 1 2 2 0 16 1 1 1 32 1 1 0 0 k"
-    )
+    fake.run(out, "K 40 1 2 1 0 16 1 1 1 32 1 1 0 0 k\nS 4000000000 5 1 2 3 0\nK 0 1 2 2 0 16 1 1 1 32 1 1 0 0 k")
     process = only(out)
     last = process.read(process.totals[-1])
     assert last["unplaced_records"] == 2
@@ -169,9 +161,7 @@ def test_graph_kind_counts_whole_graphs(fake: Fake, out: Path) -> None:
 
 
 def test_copies_alone(fake: Fake, out: Path) -> None:
-    fake.run(
-        out, "K 0 1 2 1 0 16 1 1 1 32 1 1 0 0 k\nC 0 1 1 3 50 3 4 2 0 1", NSYSPARSE_CENSUS_KINDS="copies"
-    )
+    fake.run(out, "K 0 1 2 1 0 16 1 1 1 32 1 1 0 0 k\nC 0 1 1 3 50 3 4 2 0 1", NSYSPARSE_CENSUS_KINDS="copies")
     (c,) = windows.count(dump.read(out))
     assert c.copies is not None
     assert sum(v.bytes for v in c.copies.values()) == 50

@@ -27,9 +27,7 @@ def _works(name: str, folder: Path) -> bool:
     built = subprocess.run(
         [cc, f"-fsanitize={name}", folder / "probe.c", "-o", program], capture_output=True, check=False
     )
-    return (
-        built.returncode == 0 and subprocess.run([program], capture_output=True, check=False).returncode == 0
-    )
+    return built.returncode == 0 and subprocess.run([program], capture_output=True, check=False).returncode == 0
 
 
 @pytest.fixture(scope="module", params=list(OPTIONS))
@@ -83,8 +81,7 @@ def test_switching_and_marks_under_load(sanitized: Fake, out: Path, off_mode: st
 
 def test_the_union_with_its_tables_full(sanitized: Fake, out: Path) -> None:
     lines = [
-        f"K 0 {10 * (i ^ 64) + 1} {10 * (i ^ 64) + 5} {i + 1} 0 16 1 1 1 32 1 1 0 0 k{i % 9}"
-        for i in range(12_000)
+        f"K 0 {10 * (i ^ 64) + 1} {10 * (i ^ 64) + 5} {i + 1} 0 16 1 1 1 32 1 1 0 0 k{i % 9}" for i in range(12_000)
     ]
     lines += [f"K 0 0 0 1 0 16 1 1 1 32 1 1 0 0 {'name' * (i // 20)}{i}" for i in range(3500)]
     assert sanitized.run(out, "\n".join(lines)) == ""

@@ -68,9 +68,7 @@ def test_exit_loses_nothing(fake: Fake, out: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["_exit 5", "raise 15", "raise 9"])
-def test_os_exit_sigterm_and_sigkill_lose_at_most_one_interval(
-    fake: Fake, out: Path, tmp_path: Path, how: str
-) -> None:
+def test_os_exit_sigterm_and_sigkill_lose_at_most_one_interval(fake: Fake, out: Path, tmp_path: Path, how: str) -> None:
     status = 5 if how == "_exit 5" else -int(how.split()[1])
     truth = tmp_path / "truth"
     fake.run(out, f"steady 1300 1000\n{how}\n", status=status, FAKE_TRUTH=str(truth),
@@ -100,9 +98,7 @@ def test_fork_without_exec_leaves_the_parent_alone(fake: Fake, out: Path, how: s
     assert time.monotonic() - began < 2.5, "the child did not wait for a helper thread that it does not have"
 
 
-def test_children_forked_before_the_first_cuda_call_record_themselves(
-    fake: Fake, out: Path, tmp_path: Path
-) -> None:
+def test_children_forked_before_the_first_cuda_call_record_themselves(fake: Fake, out: Path, tmp_path: Path) -> None:
     script = tmp_path / "child"
     script.write_text(ONE * 2)
     fake.run(out, f"fork_run {script}\nfork_run {script}\n{ONE}")
@@ -168,9 +164,7 @@ def test_file_size_limit_stops_writing_and_says_so_once(fake: Fake, out: Path, t
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16k", "none", folder], capture_output=True, check=False
-    )
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", folder], capture_output=True, check=False)
     if done.returncode != 0:
         pytest.skip("cannot mount a small disk here (needs root)")
     yield folder
@@ -274,9 +268,7 @@ def test_more_threads_than_buffers_are_refused_and_counted(tmp_path: Path, out: 
     source = folder / "recorder.c"
     source.write_text(RECORDER.read_text().replace("BUFFERS = 512", "BUFFERS = 64"))
     few = build_fake(folder, recorder=source)
-    few.run(
-        out, "sleep 400\n", *["steady 1 0\nhold 1\nsleep 600\n"] * 100, FAKE_TRUTH=str(tmp_path / "truth")
-    )
+    few.run(out, "sleep 400\n", *["steady 1 0\nhold 1\nsleep 600\n"] * 100, FAKE_TRUTH=str(tmp_path / "truth"))
     process = only(out)
     assert process.read(process.totals[-1])["refused_buffers"] > 0
     assert kernels_in(out) == truth_of(tmp_path / "truth")[0]
