@@ -109,7 +109,7 @@ def run(trace: Path) -> None:
     from nsysparse.analysis import analyze
     from nsysparse.flamegraph.flame import make_flame
     from nsysparse.flamegraph.folded import to_folded
-    from nsysparse.flamegraph.page import render_page
+    from nsysparse.report.flamegraph import render_page
     from nsysparse.source import open_trace
     from nsysparse.stacks.load import load_stacks
 
@@ -128,7 +128,7 @@ def run(trace: Path) -> None:
         stage("analyze")
         stacks = load_stacks(opened)
         stage(f"{len(stacks.stacks):,} distinct stacks")
-        flame = make_flame(analysis, opened, stacks=stacks)
+        flame = make_flame(analysis.work, analysis.devices, stacks, opened)
         stage(f"{len(flame.paths):,} call paths")
         shares = share_samples(analysis.work, stacks, opened, *flame.window)
         stage("shares of samples")

@@ -10,8 +10,9 @@ from export_builder import DEVICE, DTOH, MARK, PAGEABLE, ExportBuilder, global_i
 from traces import trace_path
 
 from nsysparse.accounting.samples import share_samples
+from nsysparse.analysis import Analysis
 from nsysparse.flamegraph.flame import Flame, make_flame
-from nsysparse.source import open_trace
+from nsysparse.source import Trace, open_trace
 from nsysparse.stacks.load import Stacks, load_stacks
 
 PID, TID = 100, 100
@@ -94,11 +95,16 @@ def stacks_of(name: str) -> Stacks:
         return load_stacks(trace)
 
 
+def made(analysis: Analysis, trace: Trace, stacks: Stacks | None = None, **options: bool) -> Flame:
+    """The flame graph of an analysis."""
+    return make_flame(analysis.work, analysis.devices, stacks or load_stacks(trace), trace, **options)
+
+
 @cache
 def flame_of(name: str, window: str | None = "whole", lines: bool = True) -> Flame:
     """Flame graph of a real recording."""
     with open_trace(trace_path(name)) as trace:
-        return make_flame(analyzed(name, window), trace, lines=lines, stacks=stacks_of(name))
+        return made(analyzed(name, window), trace, lines=lines, stacks=stacks_of(name))
 
 
 @cache

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from export_builder import DEVICE, DTOH, HTOD, PAGEABLE, ExportBuilder
 from independent import sql
-from stack_cases import PID, THREAD, US, copy_with_stack, flame_of, labels_of, sum_where
+from stack_cases import PID, THREAD, US, copy_with_stack, flame_of, labels_of, made, sum_where
 from traces import trace_path
 
 from nsysparse.accounting.device import Options
@@ -20,12 +20,12 @@ from nsysparse.analysis import analyze
 from nsysparse.cli import cli
 from nsysparse.flamegraph.difference import compare
 from nsysparse.flamegraph.document import to_dict
-from nsysparse.flamegraph.flame import LEVELS, make_flame
+from nsysparse.flamegraph.flame import LEVELS
 from nsysparse.flamegraph.folded import difference_to_folded, to_folded
-from nsysparse.flamegraph.page import HOW_TO_RECORD, render_difference, render_page
 from nsysparse.flamegraph.speedscope import difference_to_speedscope, to_speedscope
 from nsysparse.flamegraph.tables import table_copy_paths, table_waiting_paths
 from nsysparse.flamegraph.tree import build_tree, prune
+from nsysparse.report.flamegraph import HOW_TO_RECORD, render_difference, render_page
 from nsysparse.source import open_trace
 from nsysparse.stacks.chains import Lists
 
@@ -43,7 +43,7 @@ BY_FUNCTION = """
 
 def flame_from(builder: ExportBuilder, tmp_path, name="trace.sqlite", **options):
     with open_trace(builder.write(tmp_path / name)) as trace:
-        return make_flame(analyze(trace, Options(**options)), trace)
+        return made(analyze(trace, Options(**options)), trace)
 
 
 # --- exact figures ---
@@ -432,7 +432,7 @@ def test_same_input_same_bytes(tmp_path):
     for seed in (1, 2):
         b = copy_with_stack("2025.3.2.0", 0)
         with open_trace(b.write(tmp_path / "trace.sqlite", shuffle=seed)) as trace:
-            flame = make_flame(analyze(trace), trace)
+            flame = made(analyze(trace), trace)
         pages.append((render_page(flame, NO_SHARES), to_speedscope(flame), to_folded(flame, "bytes")))
     assert pages[0] == pages[1]
 

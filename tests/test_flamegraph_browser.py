@@ -15,7 +15,7 @@ from stack_cases import flame_of, shares_of, sum_where
 from nsysparse.accounting.callpaths import WEIGHTS
 from nsysparse.flamegraph.difference import compare
 from nsysparse.flamegraph.flame import LEVELS, Flame
-from nsysparse.flamegraph.page import render_difference, render_page
+from nsysparse.report.flamegraph import render_difference, render_page
 from nsysparse.stacks.chains import Lists
 
 pytestmark = pytest.mark.browser

@@ -6,6 +6,7 @@ distinct call paths.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,7 +105,7 @@ class Weighed:
     window_ns: int
 
 
-def weigh(work: Work, accounts: tuple[DeviceAccount, ...], stacks: Stacks, folded: Folded, trace: Trace) -> Weighed:
+def weigh(work: Work, accounts: Sequence[DeviceAccount], stacks: Stacks, folded: Folded, trace: Trace) -> Weighed:
     """Group everything that the windows of some devices hold.
 
     Args:
@@ -201,7 +202,7 @@ def _migrations(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _waiting(
-    work: Work, accounts: tuple[DeviceAccount, ...], low: int, high: int, operations: list[pl.DataFrame]
+    work: Work, accounts: Sequence[DeviceAccount], low: int, high: int, operations: list[pl.DataFrame]
 ) -> pl.DataFrame:
     """The waiting calls of the threads that feed these devices: how long they held them, with the GPU idle or not."""
     threads = pl.concat([a.host.threads["thread"] for a in accounts] or [pl.Series([], dtype=pl.Int64)]).unique()

@@ -143,7 +143,7 @@ def _draw(
         progress("reading stacks")
         stacks = load_stacks(opened)
         progress("weighing call paths")
-        flame = make_flame(analysis, opened, lines=lines, keep_noise=keep_noise, stacks=stacks)
+        flame = make_flame(analysis.work, analysis.devices, stacks, opened, lines=lines, keep_noise=keep_noise)
         shares = share_samples(analysis.work, stacks, opened, *flame.window)
     return flame.without(without) if without else flame, shares
 
@@ -151,8 +151,8 @@ def _draw(
 def _one(drawn: tuple[Flame, pl.DataFrame], form: str, weight: str | None) -> str:
     from nsysparse.flamegraph.document import to_json
     from nsysparse.flamegraph.folded import to_folded
-    from nsysparse.flamegraph.page import render_page
     from nsysparse.flamegraph.speedscope import to_speedscope
+    from nsysparse.report.flamegraph import render_page
 
     flame, shares = drawn
     if form == "folded":
@@ -165,8 +165,8 @@ def _two(base: Flame, new: Flame, form: str, weight: str | None, per: str | None
     from nsysparse.flamegraph.difference import Difference, compare
     from nsysparse.flamegraph.document import difference_to_json
     from nsysparse.flamegraph.folded import difference_to_folded
-    from nsysparse.flamegraph.page import render_difference
     from nsysparse.flamegraph.speedscope import difference_to_speedscope
+    from nsysparse.report.flamegraph import render_difference
 
     difference = compare(base, new, per)
     if form == "folded":

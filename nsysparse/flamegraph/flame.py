@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,16 +10,17 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.callpaths import NO_CALL, WEIGHTS, Weighed, Weight, weigh
+from nsysparse.accounting.device import DeviceAccount
 from nsysparse.accounting.host import thread_names
-from nsysparse.analysis import Analysis
 from nsysparse.intervals import Times
 from nsysparse.joins.calls import FUNCTIONS
 from nsysparse.joins.ranges import Ranges
+from nsysparse.joins.work import Work
 from nsysparse.source import Trace
 from nsysparse.stacks.attribution import measure_stacks
 from nsysparse.stacks.chains import Index, Lists, distinct_lists, joined
 from nsysparse.stacks.folding import Folded, fold
-from nsysparse.stacks.load import Stacks, load_stacks
+from nsysparse.stacks.load import Stacks
 
 LEVELS = ("process", "thread", "nvtx", "python", "native", "api", "device", "operation")
 IN_TIME_LABEL = "(placed by time)"
@@ -82,21 +84,27 @@ def merge_equal(paths: Lists, values: Times) -> tuple[Lists, Times]:
 
 
 def make_flame(
-    analysis: Analysis, trace: Trace, *, lines: bool = True, keep_noise: bool = False, stacks: Stacks | None = None
+    work: Work,
+    accounts: Sequence[DeviceAccount],
+    stacks: Stacks,
+    trace: Trace,
+    *,
+    lines: bool = True,
+    keep_noise: bool = False,
 ) -> Flame:
     """Weigh a recording's call paths.
 
     Args:
-        analysis: Its analysis.
-        trace: The recording, still open.
+        work: The joined recording.
+        accounts: The devices, each with its window.
+        stacks: The recording's stacks.
+        trace: The recording, for names.
         lines: Keep calls from different lines of a Python function apart.
         keep_noise: Draw every frame of every stack.
-        stacks: Its stacks, where they have been read already.
     """
-    stacks = load_stacks(trace) if stacks is None else stacks
     folded = fold(stacks, keep_noise)
-    weighed = weigh(analysis.work, analysis.devices, stacks, folded, trace)
-    labels, paths = _paths(analysis, trace, stacks, folded, weighed, lines)
+    weighed = weigh(work, accounts, stacks, folded, trace)
+    labels, paths = _paths(work, accounts, trace, stacks, folded, weighed, lines)
     values = weighed.rows.select(w.key for w in WEIGHTS).to_numpy().astype(np.int64).reshape(-1, len(WEIGHTS))
     there = values.sum(axis=0) > 0
     some = values[:, there].any(axis=1)
@@ -104,9 +112,9 @@ def make_flame(
     paths, values = merge_equal(paths, values[some][:, there])
     order = _path_order(paths)
     paths, values = paths.take(order), values[order]
-    requests = [a.requests.count for a in analysis.devices if a.requests]
+    requests = [a.requests.count for a in accounts if a.requests]
     return Flame(
-        str(analysis.trace["name"]),
+        trace.path.name,
         labels,
         paths,
         values,
@@ -114,9 +122,9 @@ def make_flame(
         tuple(w.title for w, is_there in zip(WEIGHTS, there, strict=True) if not is_there),
         weighed.window,
         weighed.window_ns,
-        analysis.devices[0].window.basis if analysis.devices else "no GPU work",
+        accounts[0].window.basis if accounts else "no GPU work",
         requests[0] if requests else None,
-        measure_stacks(analysis.work, weighed.calls),
+        measure_stacks(work, weighed.calls),
         stacks.recorded(),
     )
 
@@ -172,7 +180,13 @@ class _Labels:
 
 
 def _paths(
-    analysis: Analysis, trace: Trace, stacks: Stacks, folded: Folded, weighed: Weighed, lines: bool
+    work: Work,
+    accounts: Sequence[DeviceAccount],
+    trace: Trace,
+    stacks: Stacks,
+    folded: Folded,
+    weighed: Weighed,
+    lines: bool,
 ) -> tuple[pl.DataFrame, Lists]:
     """Labels, and one path a row of the weighed rows."""
     labels, rows = _Labels(), weighed.rows
@@ -181,8 +195,8 @@ def _paths(
     drawn = folded.merged(rows["native"].fill_null(-1).to_numpy(), rows["python"].fill_null(-1).to_numpy())
     drawn = Lists(drawn.start, frame_code[drawn.value] if drawn.value.size else drawn.value)
     devices: Index = np.full(rows.height, -1, np.int64)
-    if len(analysis.devices) > 1:
-        devices = _coded(rows["device"], _device_labels(labels, analysis))
+    if len(accounts) > 1:
+        devices = _coded(rows["device"], _device_labels(labels, accounts))
     operation = rows.select("operation", "colour").unique(maintain_order=True).drop_nulls("operation")
     operations = dict(
         zip(
@@ -194,7 +208,7 @@ def _paths(
     parts = [
         Lists.singles(processes),
         Lists.singles(threads),
-        _nvtx(labels, rows, analysis.work.ranges),
+        _nvtx(labels, rows, work.ranges),
         drawn,
         Lists.singles(_coded(rows["api"], _api_labels(labels, rows["api"]))),
         Lists.singles(devices),
@@ -289,7 +303,7 @@ def _api_labels(labels: _Labels, api: pl.Series) -> dict[str, int]:
     return dict(zip(names.to_list(), labels.of("api", names.to_list(), colour.to_list()).tolist(), strict=True))
 
 
-def _device_labels(labels: _Labels, analysis: Analysis) -> dict[int, int]:
-    texts = [str(a.device["label"]) for a in analysis.devices]
+def _device_labels(labels: _Labels, accounts: Sequence[DeviceAccount]) -> dict[int, int]:
+    texts = [str(a.device["label"]) for a in accounts]
     codes = labels.of("device", texts, ["device"] * len(texts))
-    return dict(zip([a.number for a in analysis.devices], codes.tolist(), strict=True))
+    return dict(zip([a.number for a in accounts], codes.tolist(), strict=True))

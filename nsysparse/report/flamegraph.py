@@ -17,17 +17,10 @@ from nsysparse._version import __version__
 from nsysparse.data import data_folder
 from nsysparse.flamegraph.difference import Difference
 from nsysparse.flamegraph.flame import LEVELS, Flame
-from nsysparse.flamegraph.tables import (
-    show_changes,
-    show_copy_paths,
-    show_coverage,
-    show_shares,
-    show_waiting_paths,
-    table_copy_paths,
-    table_waiting_paths,
-)
+from nsysparse.flamegraph.tables import table_copy_paths, table_waiting_paths
 from nsysparse.flamegraph.tree import Tree, build_tree, prune
 from nsysparse.intervals import Times
+from nsysparse.report.pathtables import show_changes, show_copy_paths, show_coverage, show_shares, show_waiting_paths
 from nsysparse.report.text import clipped, visible
 from nsysparse.stacks.chains import Lists
 
