@@ -15,6 +15,7 @@ from nsysparse.accounting.windows import whole_window
 from nsysparse.coverage import measure_coverage
 from nsysparse.errors import UsageError
 from nsysparse.findings import Finding, Outcome
+from nsysparse.flamegraph import CallPaths, weigh_call_paths
 from nsysparse.integrity import Verdict, check_recording
 from nsysparse.integrity.export import META_TABLES
 from nsysparse.joins.work import Work, load_work
@@ -40,6 +41,7 @@ class Analysis:
         recorded: What it holds and lacks.
         outcomes: What every rule said.
         verdict: Two or three sentences with the numbers that matter.
+        call_paths: Who sent the work, weighed; None where it was not asked for.
         version: Version of nsysparse.
     """
 
@@ -52,6 +54,7 @@ class Analysis:
     recorded: tuple[Recorded, ...]
     outcomes: tuple[Outcome, ...]
     verdict: tuple[str, ...]
+    call_paths: CallPaths | None = None
     version: str = __version__
 
     @property
@@ -90,6 +93,10 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
             accounts.append(account_for(mine, row, options, activity, trace, holes))
         elif options.devices:
             raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
+    call_paths = None
+    if options.call_paths:
+        progress("weighing call paths")
+        call_paths = weigh_call_paths(work, accounts, trace)
     progress("running rules")
     outcomes = run_rules(accounts, work, integrity)
     return Analysis(
@@ -102,6 +109,7 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
         tuple(list_recorded(trace)),
         outcomes,
         tuple(state_verdict(accounts, work, integrity)),
+        call_paths,
     )
 
 

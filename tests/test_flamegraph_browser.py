@@ -58,30 +58,30 @@ def show(browser, tmp_path):
 
 
 def text_of(page, name):
-    return page.locator(f"#{name}").inner_text()
+    return page.locator(f"#flame-{name}").inner_text()
 
 
 def wait_for(page, name, pattern):
     """Until an element's text matches; the page's own policy forbids waiting by a script."""
     from playwright.sync_api import expect
 
-    expect(page.locator(f"#{name}")).to_have_text(re.compile(pattern))
+    expect(page.locator(f"#flame-{name}")).to_have_text(re.compile(pattern))
 
 
 def test_page_shows_the_total_and_its_share(show):
     flame = flame_of("state_checkpoint")
     page = show(render_page(flame, shares_of("state_checkpoint")))
     assert text_of(page, "total") == f"526.3 ms, {100 * flame.total('busy_ns') / flame.window_ns:.1f}% of the window"
-    titles = page.locator("#weight option").all_inner_texts()
+    titles = page.locator("#flame-weight option").all_inner_texts()
     assert titles == [w.title for w in flame.weights]
-    page.select_option("#weight", label="Bytes copied")
+    page.select_option("#flame-weight", label="Bytes copied")
     assert text_of(page, "total") == "707.1 MB"
     # Something was drawn: the canvas is as tall as the deepest stack and holds more than one colour.
     weighed = flame.values[:, flame.column("bytes")] > 0
     tall = int(flame.paths.length[weighed].max()) + 1
-    assert page.locator("#flame").bounding_box()["height"] == tall * ROW + 2
+    assert page.locator("#flame-canvas").bounding_box()["height"] == tall * ROW + 2
     colours = page.evaluate(
-        """() => { const c = document.getElementById('flame'), seen = new Set();
+        """() => { const c = document.getElementById('flame-canvas'), seen = new Set();
         const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
         for (let i = 0; i < d.length; i += 4) seen.add(d.slice(i, i + 4).join()); return seen.size }"""
     )
@@ -91,28 +91,28 @@ def test_page_shows_the_total_and_its_share(show):
 def test_search_sums_what_it_finds(show):
     flame = flame_of("llama_default")
     page = show(render_page(flame, shares_of("llama_default")))
-    page.select_option("#weight", label="Bytes copied")
-    page.fill("#search", "create_checkpoint")
+    page.select_option("#flame-weight", label="Bytes copied")
+    page.fill("#flame-search", "create_checkpoint")
     wait_for(page, "found", r".")
     total = sum_where(flame, "bytes", "server_context_impl::create_checkpoint")
     assert text_of(page, "found") == f"1 frame: 825.4 MB, {100 * total / flame.total('bytes'):.1f}% of all"
-    page.press("#search", "Enter")
+    page.press("#flame-search", "Enter")
     assert f"({total:,} bytes)" in text_of(page, "said")
-    page.fill("#search", "/create_checkpoint|prompt_save/")
+    page.fill("#flame-search", "/create_checkpoint|prompt_save/")
     wait_for(page, "found", r"^3 frames")
     assert "1.444 GB" in text_of(page, "found")
-    page.fill("#search", "/(/")
+    page.fill("#flame-search", "/(/")
     wait_for(page, "found", r"^no regular expression$")
 
 
 def test_keys_zoom_and_tooltip(show):
     flame = flame_of("state_checkpoint")
     page = show(render_page(flame, shares_of("state_checkpoint")))
-    canvas = page.locator("#flame")
+    canvas = page.locator("#flame-canvas")
     box = canvas.bounding_box()
     path = ["all", "python3", "python3", "request:#", "state_save", "<module> (workloads.py:178)"]
     page.mouse.move(box["x"] + 40, box["y"] + ROW * 4 + 5)
-    tip = page.locator("#tip")
+    tip = page.locator("#flame-tip")
     assert tip.is_visible()
     saved = sum_where(flame, "busy_ns", "state_save")
     told = tip.inner_text()
@@ -121,11 +121,11 @@ def test_keys_zoom_and_tooltip(show):
     assert f"{100 * saved / flame.window_ns:.1f}%" in told
     page.mouse.click(box["x"] + 40, box["y"] + ROW * 4 + 5)
     assert text_of(page, "said").startswith("state_save: ")
-    assert not page.locator("#reset").is_disabled()
+    assert not page.locator("#flame-reset").is_disabled()
     canvas.focus()
     for _ in range(4):
         page.keyboard.press("Escape")
-    assert page.locator("#reset").is_disabled()
+    assert page.locator("#flame-reset").is_disabled()
     for name in path[1:]:
         page.keyboard.press("ArrowDown")
         assert text_of(page, "said").startswith(f"{name}: ")
@@ -133,25 +133,25 @@ def test_keys_zoom_and_tooltip(show):
     page.keyboard.press("ArrowRight")
     assert text_of(page, "said").startswith("decode: ")
     page.keyboard.press("Enter")
-    assert not page.locator("#reset").is_disabled()
+    assert not page.locator("#flame-reset").is_disabled()
     page.keyboard.press("0")
-    assert page.locator("#reset").is_disabled()
+    assert page.locator("#flame-reset").is_disabled()
     page.keyboard.press("/")
-    assert page.evaluate("document.activeElement.id") == "search"
+    assert page.evaluate("document.activeElement.id") == "flame-search"
 
 
 def test_levels_can_be_switched_off(show):
     flame = flame_of("state_checkpoint")
     page = show(render_page(flame, shares_of("state_checkpoint")))
     before = text_of(page, "total")
-    page.fill("#search", "cudaMemcpyAsync")
+    page.fill("#flame-search", "cudaMemcpyAsync")
     wait_for(page, "found", r".")
     found = text_of(page, "found")
-    height = page.locator("#flame").bounding_box()["height"]
+    height = page.locator("#flame-canvas").bounding_box()["height"]
     page.uncheck("input[data-level=native]")
     page.uncheck("input[data-level=python]")
     assert text_of(page, "total") == before
-    assert page.locator("#flame").bounding_box()["height"] < height
+    assert page.locator("#flame-canvas").bounding_box()["height"] < height
     assert text_of(page, "found").split(":", 1)[1] == found.split(":", 1)[1]  # the same sum, in fewer frames
     page.uncheck("input[data-level=api]")
     assert text_of(page, "found") == "no match"
@@ -160,10 +160,10 @@ def test_levels_can_be_switched_off(show):
 def test_difference_in_the_browser(show):
     difference = compare(flame_of("llama_default", lines=False), flame_of("llama_nosave", lines=False))
     page = show(render_difference(difference))
-    page.select_option("#weight", label="Bytes copied")
-    page.fill("#search", "create_checkpoint")
+    page.select_option("#flame-weight", label="Bytes copied")
+    page.fill("#flame-search", "create_checkpoint")
     wait_for(page, "found", r".")
-    page.press("#search", "Enter")
+    page.press("#flame-search", "Enter")
     said = text_of(page, "said")
     assert "change gone" in said
     per_second = 825_360_384 / difference.base_number
@@ -182,7 +182,7 @@ def test_letters_stand_out(show, scheme):
         const light = (hex) => { const [r, g, b] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16) / 255)
             .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
             return 0.2126 * r + 0.7152 * g + 0.0722 * b };
-        return Math.min(...names.map((n) => { const l = light(style.getPropertyValue('--' + n).trim());
+        return Math.min(...names.map((n) => { const l = light(style.getPropertyValue('--flame-' + n).trim());
             return Math.max((l + 0.05) / (light('#16191c') + 0.05), 1.05 / (l + 0.05)) })) }"""
     )
     assert worst >= 4.5
@@ -214,13 +214,13 @@ def test_a_hundred_thousand_stacks(show):
     flame = many_stacks(100_000)
     page = show(render_page(flame, pl.DataFrame(), max_nodes=10**7))
     assert text_of(page, "total") == f"{flame.total('cpu_samples'):,}"
-    box = page.locator("#flame").bounding_box()
+    box = page.locator("#flame-canvas").bounding_box()
     told = set()
     for row in range(1, int(box["height"] // ROW)):
         for x in range(2, int(box["width"]), 61):
             page.mouse.move(box["x"] + x, box["y"] + row * ROW + 5)
-            if page.locator("#tip").is_visible():
-                told.add(page.locator("#tip strong").inner_text())
+            if page.locator("#flame-tip").is_visible():
+                told.add(page.locator("#flame-tip strong").inner_text())
     narrow = [t for t in told if re.fullmatch(r"[\d,]+ frames? narrower than a pixel", t)]
     assert narrow
     assert len(told) > len(narrow)  # and wide ones by name

@@ -44,6 +44,7 @@ class Options:
         requests: Number of requests in the window.
         whole_names: Keep NVTX names apart that differ only in their digits.
         link_peak: Peak of the host link, bytes/s, where the model does not tell.
+        call_paths: Whether to read call stacks and weigh call paths.
     """
 
     window: str | None = None
@@ -52,6 +53,7 @@ class Options:
     requests: int | None = None
     whole_names: bool = False
     link_peak: float | None = None
+    call_paths: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense for any recording.

@@ -111,7 +111,7 @@ def command(
     numbers = [requests[min(i, len(requests) - 1)] if requests else None for i in range(len(traces))]
     flames = []
     for path, number in zip(traces, numbers, strict=True):
-        options = Options(window, devices, request_range, number)
+        options = Options(window, devices, request_range, number, call_paths=False)
         flames.append(_draw(path, options, lines=new is None, keep_noise=keep_noise, without=frozenset(without)))
     one = new is None
     text = _one(flames[0], form, weight) if one else _two(flames[0][0], flames[1][0], form, weight, per)
@@ -131,21 +131,16 @@ def _stem(path: Path) -> str:
 def _draw(
     path: Path, options: Options, *, lines: bool, keep_noise: bool, without: frozenset[str]
 ) -> tuple[Flame, pl.DataFrame]:
-    """Call paths of one recording, and what its threads were sampled in."""
-    from nsysparse.accounting.samples import share_samples
+    """Call paths of one recording, and what its threads were doing when sampled."""
     from nsysparse.analysis import analyze
-    from nsysparse.flamegraph.flame import make_flame
+    from nsysparse.flamegraph import weigh_call_paths
     from nsysparse.source import open_trace
-    from nsysparse.stacks.load import load_stacks
 
     with progress_line(path.name) as progress, open_trace(path) as opened:
         analysis = analyze(opened, options, progress)
-        progress("reading stacks")
-        stacks = load_stacks(opened)
         progress("weighing call paths")
-        flame = make_flame(analysis.work, analysis.devices, stacks, opened, lines=lines, keep_noise=keep_noise)
-        shares = share_samples(analysis.work, stacks, opened, *flame.window)
-    return flame.without(without) if without else flame, shares
+        found = weigh_call_paths(analysis.work, analysis.devices, opened, lines=lines, keep_noise=keep_noise)
+    return found.flame.without(without) if without else found.flame, found.tables["sampled_threads"]
 
 
 def _one(drawn: tuple[Flame, pl.DataFrame], form: str, weight: str | None) -> str:

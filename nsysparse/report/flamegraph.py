@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -14,6 +16,7 @@ from markupsafe import Markup
 
 from nsysparse import units
 from nsysparse._version import __version__
+from nsysparse.accounting.callpaths import Weight
 from nsysparse.data import data_folder
 from nsysparse.flamegraph.difference import Difference
 from nsysparse.flamegraph.flame import LEVELS, Flame
@@ -24,6 +27,7 @@ from nsysparse.report.pathtables import show_changes, show_copy_paths, show_cove
 from nsysparse.report.text import clipped, visible
 from nsysparse.stacks.chains import Lists
 
+SCRIPT, STYLES = "flame.js", ("flame.css",)
 MAX_CHARACTERS = 400  # of a label; a C++ name can have thousands
 MAX_NODES = 250_000  # of a page: some 10 MB, which a browser redraws in well under a second
 LEVEL_TITLES = ("process", "thread", "NVTX", "Python", "native", "API", "device", "operation")
@@ -57,58 +61,65 @@ HOW_TO_RECORD = (
 NOTHING = "Nothing in this window has a weight: no GPU work, no waiting call and no sample."
 
 
-def render_page(flame: Flame, shares: pl.DataFrame, max_nodes: int = MAX_NODES) -> str:
-    """The page of one recording.
+@dataclass(frozen=True)
+class FlameView:
+    """A flame graph as a template shows it.
+
+    Attributes:
+        data: What its script reads, as JSON; empty where there is nothing to draw.
+        legend: Class and meaning of each colour.
+        notes: What must be said beside it.
+    """
+
+    data: Markup
+    legend: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+
+    @property
+    def drawn(self) -> bool:
+        """Whether there is a picture."""
+        return bool(self.data)
+
+
+def view_flame(flame: Flame, max_nodes: int = MAX_NODES) -> FlameView:
+    """One recording's flame graph.
 
     Args:
         flame: Its call paths.
-        shares: See :func:`nsysparse.accounting.samples.share_samples`.
         max_nodes: Frames that the page holds at most; the smallest beyond count for the frame above them.
     """
     tree, lost, notes = small_enough(flame.paths, flame.values, max_nodes)
     if not any(n for kind, n in flame.stacks.items() if kind != "stacks of OS runtime calls"):
         notes.append(HOW_TO_RECORD)
+    if not flame.weights:
+        return FlameView(Markup(), LEGEND, (NOTHING, *notes))
     if flame.absent:
         notes.append(f"Nothing in this window has any of: {', '.join(flame.absent)}.")
     data = {
         **_tree_data(tree, lost, flame.labels),
-        "weights": [{"key": w.key, "title": w.title, "unit": w.unit, "meaning": w.meaning} for w in flame.weights],
+        "weights": _weights(flame.weights),
         "window_ns": flame.window_ns,
-        "sides": [{"name": flame.name}],
+        "sides": [{"name": _fit(flame.name)}],
         "scale": [1],
         "per": "",
         "own": {w.key: [_sparse(tree.own[:, i])] for i, w in enumerate(flame.weights)},
     }
-    tables = (
-        show_copy_paths(table_copy_paths(flame)),
-        show_waiting_paths(table_waiting_paths(flame)),
-        show_shares(shares),
-        show_coverage(flame.coverage),
-    )
-    return _fill(
-        title=flame.name,
-        facts=_facts(flame),
-        data=data if flame.weights else None,
-        legend=LEGEND,
-        notes=notes,
-        tables=[t for t in tables if t.rows],
-        sources=flame.name,
-    )
+    return FlameView(Markup(_inert(data)), LEGEND, tuple(notes))
 
 
-def render_difference(difference: Difference, max_nodes: int = MAX_NODES) -> str:
-    """The page of two recordings; frames are as wide as the larger of the two, so that what vanished still shows."""
-    base, new = difference.base, difference.new
-    scale = (1 / difference.base_number, 1 / difference.new_number)
+def view_difference(difference: Difference, max_nodes: int = MAX_NODES) -> FlameView:
+    """Two recordings' flame graph; frames are as wide as the larger of the two, so that what vanished still shows."""
     values = np.hstack((difference.base_values, difference.new_values))
     tree, lost, notes = small_enough(difference.paths, values, max_nodes)
+    if not difference.weights:
+        return FlameView(Markup(), CHANGES, (NOTHING, *notes))
     n = len(difference.weights)
     data = {
         **_tree_data(tree, lost, difference.labels),
-        "weights": [{"key": w.key, "title": w.title, "unit": w.unit, "meaning": w.meaning} for w in difference.weights],
+        "weights": _weights(difference.weights),
         "window_ns": 0,
-        "sides": [{"name": name} for name in _told_apart(base.name, new.name)],
-        "scale": list(scale),
+        "sides": [{"name": _fit(name)} for name in _told_apart(difference)],
+        "scale": [1 / difference.base_number, 1 / difference.new_number],
         "per": f" a {difference.per}",
         "own": {
             w.key: [_sparse(tree.own[:, i]), _sparse(tree.own[:, n + i])] for i, w in enumerate(difference.weights)
@@ -119,20 +130,51 @@ def render_difference(difference: Difference, max_nodes: int = MAX_NODES) -> str
         " as the larger of its two weights. Frames are matched by name: addresses, module versions and lines are not"
         " compared."
     )
-    names = _told_apart(base.name, new.name)
-    facts = [(names[0], _window(base)), (names[1], _window(new))]
+    return FlameView(Markup(_inert(data)), CHANGES, tuple(notes))
+
+
+def _weights(weights: tuple[Weight, ...]) -> list[dict[str, str]]:
+    return [{"key": w.key, "title": w.title, "unit": w.unit, "meaning": w.meaning} for w in weights]
+
+
+def render_page(flame: Flame, shares: pl.DataFrame, max_nodes: int = MAX_NODES) -> str:
+    """The page of one recording.
+
+    Args:
+        flame: Its call paths.
+        shares: See :func:`nsysparse.accounting.samples.share_samples`.
+        max_nodes: See :func:`view_flame`.
+    """
+    tables = (
+        show_copy_paths(table_copy_paths(flame)),
+        show_waiting_paths(table_waiting_paths(flame)),
+        show_shares(shares),
+        show_coverage(flame.coverage),
+    )
+    return _fill(
+        title=flame.name,
+        facts=_facts(flame),
+        flame=view_flame(flame, max_nodes),
+        tables=[t for t in tables if t.rows],
+        sources=flame.name,
+    )
+
+
+def render_difference(difference: Difference, max_nodes: int = MAX_NODES) -> str:
+    """The page of two recordings; see :func:`view_difference`."""
+    base, new = difference.base, difference.new
+    names = _told_apart(difference)
     return _fill(
         title=f"{base.name} → {new.name}",
-        facts=facts,
-        data=data if difference.weights else None,
-        legend=CHANGES,
-        notes=notes,
+        facts=[(names[0], _window(base)), (names[1], _window(new))],
+        flame=view_difference(difference, max_nodes),
         tables=[t for t in show_changes(difference, names) if t.rows],
         sources=f"{base.name} and {new.name}",
     )
 
 
-def _told_apart(base: str, new: str) -> tuple[str, str]:
+def _told_apart(difference: Difference) -> tuple[str, str]:
+    base, new = difference.base.name, difference.new.name
     return (base, new) if base != new else (f"{base} (first)", f"{new} (second)")
 
 
@@ -193,33 +235,32 @@ def _window(flame: Flame) -> str:
     return f"{units.duration(flame.window[1] - flame.window[0])}, {flame.basis}"
 
 
-def _fill(*, data: dict[str, Any] | None, **context: Any) -> str:
-    """Fill the template; everything from the trace is escaped, the script and the style are allowed by their hash."""
+def _fill(**context: Any) -> str:
+    """Fill the template; what is from the trace is escaped, the script and the style are allowed by their hash."""
     folder = data_folder("templates")
-    script = (folder / "assets" / "flamegraph.js").read_text("utf-8")
-    style = (folder / "assets" / "flamegraph.css").read_text("utf-8")
+    script = asset(folder, SCRIPT)
+    style = "\n".join(asset(folder, name) for name in (*STYLES, "flamegraph.css"))
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none';"
         f" script-src '{_digest(script)}'; style-src '{_digest(style)}'"
     )
     environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    template = environment.from_string((folder / "flamegraph.html").read_text("utf-8"))
-    return template.render(
-        policy=policy,
-        style=Markup(style),
-        script=Markup(script),
-        data=Markup(_inert(data)) if data else "",
-        drawn=data is not None,
-        nothing=NOTHING,
-        version=__version__,
-        **context,
+    return environment.get_template("flamegraph.html").render(
+        policy=policy, style=Markup(style), script=Markup(script), version=__version__, **context
     )
+
+
+def asset(folder: Path, name: str) -> str:
+    """A script or style sheet."""
+    return (folder / "assets" / name).read_text(encoding="utf-8").replace("\r\n", "\n").strip()
 
 
 def _digest(text: str) -> str:

@@ -121,17 +121,23 @@ def _read_chains(trace: Trace, source: str, keys: pl.DataFrame) -> tuple[Index, 
     chains, depths, frames = [], [], []
     for piece in trace.chunks(source):
         piece = piece.drop_nulls(["chain", "depth"])
-        fresh = piece.select(FRAME_KEY).unique(maintain_order=True)
-        fresh = fresh.join(keys, on=FRAME_KEY, how="anti", nulls_equal=True, maintain_order="left")
-        numbered = fresh.with_columns(pl.int_range(keys.height, keys.height + pl.len(), dtype=pl.Int32).alias("frame"))
-        keys = pl.concat([keys, numbered])
-        code = piece.join(keys, on=FRAME_KEY, how="left", nulls_equal=True, maintain_order="left")["frame"]
+        code = _numbers(piece, keys)
+        if code.null_count():  # frames not seen so far: few, but in the first pieces
+            fresh = piece.filter(code.is_null()).select(FRAME_KEY).unique(maintain_order=True)
+            number = pl.int_range(keys.height, keys.height + pl.len(), dtype=pl.Int32)
+            keys = pl.concat([keys, fresh.with_columns(number.alias("frame"))])
+            code = _numbers(piece, keys)
         chains.append(piece["chain"].to_numpy())
         depths.append(piece["depth"].cast(pl.Int32).to_numpy())
         frames.append(code.to_numpy())
     if not chains:
         return times([]), times([]), np.empty(0, np.int32), keys
     return np.concatenate(chains), np.concatenate(depths), np.concatenate(frames), keys
+
+
+def _numbers(piece: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
+    """Number of each row's frame, NULL for one that is not among the keys."""
+    return piece.join(keys, on=FRAME_KEY, how="left", nulls_equal=True, maintain_order="left")["frame"]
 
 
 def _frames(trace: Trace, keys: pl.DataFrame, python: PythonStacks) -> pl.DataFrame:

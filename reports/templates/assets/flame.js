@@ -2,11 +2,12 @@
 // The flame graph: one canvas, drawn from a tree of weighed frames. Frames narrower than a pixel are drawn together, so
 // that the work of a redraw is bounded by the size of the canvas, not by the number of frames.
 (() => {
-  const data = JSON.parse(document.getElementById("flame-data").textContent);
+  const $ = (id) => document.getElementById(`flame-${id}`);
+  if (!$("data")) return;
+  const data = JSON.parse($("data").textContent);
   const two = data.sides.length === 2;
   const ROW = 19, NARROW = 1, GAP = 1, PAD = 4;
-  const $ = (id) => document.getElementById(id);
-  const canvas = $("flame"), pen = canvas.getContext("2d"), tip = $("tip"), said = $("said");
+  const canvas = $("canvas"), pen = canvas.getContext("2d"), tip = $("tip"), said = $("said");
   const state = { weight: 0, hidden: new Set(), zoom: 0, focus: -1, hover: null, match: null, term: "", at: -1 };
   let tree = null, boxes = [], width = 0, css = {};
 
@@ -106,12 +107,13 @@
     for (const row of boxes) row.sort((a, b) => a.x - b.x);
   }
 
+  const host = new Set(["page", "panel", "text", "muted", "line", "soft"]);
   function readColours() {
     const style = getComputedStyle(document.documentElement);
     for (const name of ["page", "panel", "text", "muted", "line", "soft", "match", "small", "process", "nvtx", "python",
       "native", "pseudo", "kernel-mode", "device", "kernel", "htod", "dtoh", "other-copy", "migration", "memset", "sync",
       "call", "copy-call", "allocate", "grew", "shrank", "same"]) {
-      css[name] = style.getPropertyValue(`--${name}`).trim();
+      css[name] = style.getPropertyValue(host.has(name) ? `--${name}` : `--flame-${name}`).trim();
     }
   }
 
