@@ -12,14 +12,25 @@ import pytest
 from click.testing import CliRunner
 from export_builder import DEVICE, DTOH, HTOD, PAGEABLE, ExportBuilder
 from independent import sql
-from stack_cases import PID, THREAD, US, copy_with_stack, flame_of, labels_of, made, sum_where
+from stack_cases import (
+    PID,
+    THREAD,
+    US,
+    copy_with_stack,
+    describe_payloads,
+    flame_of,
+    labels_of,
+    made,
+    python_stack,
+    sum_where,
+)
 from traces import trace_path
 
 from nsysparse.accounting.device import Options
 from nsysparse.analysis import analyze
 from nsysparse.cli import cli
 from nsysparse.flamegraph.difference import compare
-from nsysparse.flamegraph.document import to_dict
+from nsysparse.flamegraph.document import difference_to_json, to_dict
 from nsysparse.flamegraph.flame import LEVELS
 from nsysparse.flamegraph.folded import difference_to_folded, to_folded
 from nsysparse.flamegraph.speedscope import difference_to_speedscope, to_speedscope
@@ -398,6 +409,28 @@ def test_hostile_names_stay_text(tmp_path):
     assert page.count("</script>") == 2
     assert page_data(page)["labels"]["text"].count(evil) == 2  # the thread and the range; others are shortened
     assert read_folded(to_folded(flame, "bytes")) == by_path([(["x"], 0), *page_paths(page_data(page), "bytes")])
+
+
+def test_command_lines_and_folders_of_the_machine_stay_out(tmp_path):
+    b = copy_with_stack("2025.3.2.0", 0)
+    for row in b.rows["PROCESSES"]:
+        row["name"] = "/opt/SECRET/python3 /home/SECRET/serve.py --api-key=SECRET"
+    describe_payloads(b)
+    python_stack(b, 1_000 * US - 200, [("save", "/home/SECRET/serve.py", 31)])
+    b.callchain(7, [("cudaMemcpyAsync", "/home/SECRET/libcudart.so"), ("go(int)", "/home/SECRET/bin/app")])
+    correlation = b.api("cudaMemcpyAsync", 9_000 * US, 9_100 * US, THREAD, callchain=7)
+    b.copy(9_010 * US, 9_090 * US, 8, DTOH, DEVICE, PAGEABLE, 0, 7, correlation, PID)
+    flame = flame_from(b, tmp_path)
+    assert {path[0] for path in labels_of(flame)} == {"python3"}
+    assert any("go" in path for path in labels_of(flame))
+    difference = compare(flame, flame)
+    for text in (
+        *(render_page(flame, NO_SHARES), to_speedscope(flame), to_folded(flame, "bytes"), json.dumps(to_dict(flame))),
+        *(render_difference(difference), difference_to_speedscope(difference), difference_to_json(difference)),
+    ):
+        assert "serve.py" in text
+        assert "SECRET" not in text
+        assert str(tmp_path) not in text
 
 
 def test_nothing_at_all_is_said_and_no_error(tmp_path):

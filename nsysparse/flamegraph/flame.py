@@ -229,7 +229,8 @@ def _senders(labels: _Labels, rows: pl.DataFrame, trace: Trace) -> tuple[Index, 
     """Labels of processes and threads: names, numbered where one name stands for several."""
     known = trace.frame("processes").unique("process", keep="first", maintain_order=True)
     named = rows.select("process").unique().sort("process").join(known, on="process", how="left", maintain_order="left")
-    process = named["name"].str.replace(r"^.*/", "").fill_null("(unnamed process)")
+    # Some exports hold whole command lines here: only the program's bare name is shown.
+    process = named["name"].str.extract(r"^\s*(?:\S*/)?([^\s/]+)").fill_null("(unnamed process)")
     codes = labels.of("process", _numbered(process.to_list()), ["process"] * named.height)
     of_process = dict(zip(named["process"].to_list(), codes.tolist(), strict=True))
     sent = rows.select("process", "thread").unique().sort("process", "thread", nulls_last=True)

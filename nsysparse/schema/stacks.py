@@ -87,7 +87,7 @@ PAYLOAD_ENTRIES = Table(
     (
         _col("domain", "domainId", "domain number"),
         _col("schema", "schemaId", "layout", required=True),
-        _col("index", "idx", "number of the field in its layout", required=True),
+        _col("field", "idx", "number of the field in its layout", required=True),
         _col("flags", "flags", "48: an array whose length is in the field `detail`"),
         _col("type", "type", "type number, or the layout of its elements"),
         _col("name", "name", "name of the field", kind="text"),

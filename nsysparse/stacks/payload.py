@@ -158,10 +158,10 @@ def _with_texts(fields: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 def read_layouts(trace: Trace) -> list[Layout]:
     """The layouts that hold stacks of Python frames, told by the fields of their elements."""
-    entries = trace.frame("payload_entries").unique(["domain", "schema", "index"], maintain_order=True)
+    entries = trace.frame("payload_entries").unique(["domain", "schema", "field"], maintain_order=True)
     sizes = {(r["domain"], r["schema"]): r["size_bytes"] for r in trace.frame("payload_schemas").iter_rows(named=True)}
     fields: dict[tuple[int, int], list[dict[str, object]]] = {}
-    for row in entries.sort("index").iter_rows(named=True):  # a handful of fields
+    for row in entries.sort("field").iter_rows(named=True):  # a handful of fields
         fields.setdefault((row["domain"], row["schema"]), []).append(row)
     found: dict[int, Layout] = {}
     for (domain, number), rows in fields.items():
@@ -187,7 +187,7 @@ def _layout(
         or int(str(array["flags"] or 0)) & ARRAY_FLAGS != LENGTH_IN_FIELD
     ):
         return None
-    counts = [r for r in rows if r["index"] == array["detail"]]
+    counts = [r for r in rows if r["field"] == array["detail"]]
     wanted = [names["function"], names["file"], names["line"], *counts]
     if not counts or any(w["type"] not in TYPES for w in wanted):
         return None
