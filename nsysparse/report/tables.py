@@ -179,6 +179,11 @@ def _text(value: Any, _: Row) -> Cell:
     return Cell(clipped(str(value))) if value is not None else Cell(units.UNKNOWN, css="text unknown")
 
 
+def _long(value: Any, row: Row) -> Cell:
+    shown = _text(value, row)
+    return Cell(shown.text, css=f"{shown.css} long")
+
+
 def _code(value: Any, _: Row) -> Cell:
     return Cell(clipped(str(value)), css="code") if value else Cell(units.UNKNOWN, css="text unknown")
 
@@ -194,7 +199,9 @@ def _kernel(value: Any, row: Row) -> Cell:
 
 
 def _term(value: Any, row: Row) -> Cell:
-    return Cell(str(value), term=DEFINITIONS[row["term"]].key)
+    text = str(value)
+    css = "text indent" if text.startswith("\u2003") else "text"
+    return Cell(text.strip(), css=css, term=DEFINITIONS[row["term"]].key)
 
 
 def _memory(_: Any, row: Row) -> Cell:
@@ -211,6 +218,7 @@ def _thread(value: Any, row: Row) -> Cell:
 
 _TEXTS: dict[str, Callable[[Any, Row], Cell]] = {
     "text": _text,
+    "long": _long,
     "code": _code,
     "path": _path,
     "kernel": _kernel,
