@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from nsysparse.accounting.busy import Busy, in_window
-from nsysparse.accounting.windows import Repeats, match_ranges
+from nsysparse.accounting.windows import Repeats, match_ranges, ranges_in
 from nsysparse.errors import UsageError
 from nsysparse.intervals import Intervals
 from nsysparse.joins.nesting import FOREVER, Nesting
@@ -85,13 +85,9 @@ def find_requests(
         None when nothing says what a request is.
 
     Raises:
-        UsageError: No range matches the pattern, or the number is not positive.
+        UsageError: No range matches the pattern.
     """
     if number is not None:
-        if number < 1:
-            raise UsageError(
-                f"--requests {number}: the number of requests must be at least 1", "give a positive number"
-            )
         return Requests(number, "number given by the user", None, None)
     if pattern is not None:
         ranges, basis = match_ranges(work, pattern), f"NVTX ranges that match '{pattern}'"
@@ -103,10 +99,7 @@ def find_requests(
         ranges, basis = repeats.frame, f"repeated top-level NVTX ranges '{repeats.label}'"
     else:
         return None
-    window = busy.window
-    ranges = ranges.filter((pl.col("start_ns") >= window.start_ns) & (pl.col("start_ns") < window.end_ns)).sort(
-        "start_ns", "range"
-    )
+    ranges = ranges.filter(ranges_in(busy.window, work)).sort("start_ns", "range")
     frame, unclaimed = _measure(work, copies, busy, ranges)
     return Requests(ranges.height, basis, frame, unclaimed)
 

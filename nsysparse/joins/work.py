@@ -79,15 +79,17 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
     calls, ranges = load_calls(trace), load_ranges(trace, whole_names)
     parts, untimed = {}, []
     for name in ("kernels", "copies", "memsets", "graphs"):
-        frame = trace.frame(name).join(
-            keys, on=["process", "ordinal"], how="left", maintain_order="left", nulls_equal=True
+        frame = trace.frame(name)
+        key = frame.select("process", "ordinal")  # alone: a join copies every column that it is given
+        frame = frame.hstack(
+            key.join(keys, on=key.columns, how="left", maintain_order="left", nulls_equal=True)["device"].to_frame()
         )
         good = _has_times()
         bad = frame.filter(~good)
         size = bad["bytes"].sum() if "bytes" in bad.columns else None
         untimed.append((name, bad.height, size))
         parts[name] = frame.filter(good) if bad.height else frame
-    unified = pl.col("kind").is_in(schema.UNIFIED_KINDS)
+    unified = pl.col("kind").is_in(schema.UNIFIED_KINDS).fill_null(False)
     migrations = parts["copies"].filter(unified)
     parts["copies"] = parts["copies"].filter(~unified)
     for name, frame in parts.items():
