@@ -184,6 +184,11 @@ def _long(value: Any, row: Row) -> Cell:
     return Cell(shown.text, css=f"{shown.css} long")
 
 
+def _short(value: Any, row: Row) -> Cell:
+    shown = _text(value, row)
+    return Cell(shown.text, css=f"{shown.css} short")
+
+
 def _code(value: Any, _: Row) -> Cell:
     return Cell(clipped(str(value)), css="code") if value else Cell(units.UNKNOWN, css="text unknown")
 
@@ -205,7 +210,7 @@ def _term(value: Any, row: Row) -> Cell:
 
 
 def _memory(_: Any, row: Row) -> Cell:
-    return Cell(f"{row['src']} to {row['dst']}")
+    return Cell(f"{row['src']} to {row['dst']}", css="text short")
 
 
 def _thread(value: Any, row: Row) -> Cell:
@@ -219,6 +224,7 @@ def _thread(value: Any, row: Row) -> Cell:
 _TEXTS: dict[str, Callable[[Any, Row], Cell]] = {
     "text": _text,
     "long": _long,
+    "short": _short,
     "code": _code,
     "path": _path,
     "kernel": _kernel,
