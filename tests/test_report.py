@@ -6,6 +6,7 @@ import base64
 import copy
 import dataclasses
 import hashlib
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -323,6 +324,12 @@ def test_hostile_text_is_shown_and_does_nothing(attacked, analysis_of):
     assert not set(html) & {chr(c) for c in (*range(0x20), 0x7F, 0x202E, 0x2066)} - {"\n", "\t"}
     names = [row["Kernel"][0] for row in read.tables["Kernels by name"][0]]
     assert any(visible(HOSTILE[6]) in n for n in names)
+
+
+def test_chart_data_cannot_end_its_element():
+    text = str(page._json({"a": "</script><!-- & \u2028"}))
+    assert not set(text) & set("<>&\u2028")
+    assert json.loads(text) == {"a": "</script><!-- & \u2028"}
 
 
 def test_visible():
