@@ -218,7 +218,7 @@ def _thread(value: Any, row: Row) -> Cell:
     if value is None:
         return Cell(str(name) if name else units.UNKNOWN, css="text" if name else "text unknown")
     ids = f"process {value >> 24 & 0xFFFFFF}, thread {value & 0xFFFFFF}"
-    return Cell(f"{clipped(str(name or '(unnamed thread)'), 100)} ({ids})")
+    return Cell(f"{clipped(str(name or '(unnamed thread)'), 100)} ({ids})", css="text long")
 
 
 _TEXTS: dict[str, Callable[[Any, Row], Cell]] = {
