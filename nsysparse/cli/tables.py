@@ -23,7 +23,9 @@ format_option = click.option(
     default=None,
     help="Form of the result; by default a table, or what the name after -o says.",
 )
-output_option = click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead.")
+output_option = click.option(
+    "-o", "--output", type=click.Path(readable=False, path_type=Path), help="Write to this file instead."
+)
 
 
 INSTANTS = ("start_ns", "end_ns", "from_ns", "to_ns")
