@@ -74,6 +74,9 @@ def render_frame(frame: pl.DataFrame, form: str, raw: bool) -> bytes:
     if form == "csv":
         return frame.write_csv(None).encode()
     if form == "json":
+        frame = frame.with_columns(
+            pl.when(pl.col(pl.Float64).is_finite()).then(pl.col(pl.Float64))
+        )  # JSON has no others
         return (json.dumps(frame.to_dicts(), ensure_ascii=False, indent=1, default=str) + "\n").encode()
     if form == "parquet":
         buffer = io.BytesIO()
