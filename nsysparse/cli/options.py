@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-trace_argument = click.argument("trace", type=click.Path(path_type=Path))
+trace_argument = click.argument("trace", type=click.Path(readable=False, path_type=Path))
 force_option = click.option("--force", is_flag=True, help="Replace files that exist.")
 
 

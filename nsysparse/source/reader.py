@@ -51,15 +51,15 @@ def read_columns(
     Raises:
         SchemaError: A cell of an integer column is no 64-bit integer; names table, column and row.
     """
-    ranges = _row_ranges(uri, table, threads or min(4, os.cpu_count() or 1))
     try:
+        ranges = _row_ranges(uri, table, threads or min(4, os.cpu_count() or 1))
         if len(ranges) == 1:
             parts = [_fetch(uri, table, columns, ranges[0])]
         else:
             with ThreadPoolExecutor(len(ranges)) as pool:
                 parts = list(pool.map(lambda r: _fetch(uri, table, columns, r), ranges))
         parts = [_checked(part, table, columns, notes) for part in parts]
-    except (pa.ArrowInvalid, TypeError) as error:
+    except (pa.ArrowInvalid, TypeError, sqlite3.DatabaseError) as error:
         raise _bad_cell(uri, table, columns, str(error)) from error
     except Exception as error:
         if type(error).__module__.startswith("adbc_driver_manager"):
