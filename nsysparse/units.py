@@ -41,12 +41,12 @@ def size(n_bytes: float | None) -> str:
 
 
 def bandwidth(bytes_per_second: float | None) -> str:
-    """A throughput in GB/s: ``26.1 GB/s``; below 0.01 GB/s in its natural unit."""
+    """A throughput in GB/s: ``26.1 GB/s``; below 0.01 GB/s and from 1,000 GB/s in its natural unit."""
     if bytes_per_second is None or not _known(bytes_per_second):
         return UNKNOWN
     if 0 < abs(bytes_per_second) < 10_000_000:
         return f"{size(bytes_per_second)}/s"
-    if abs(bytes_per_second) >= 1e12:
+    if abs(bytes_per_second) >= 999_500_000_000:
         return f"{bytes_per_second / 1e12:.3g} TB/s"
     return f"{bytes_per_second / 1e9:.3g} GB/s"
 

@@ -1,8 +1,8 @@
 """The window that every share is a share of.
 
-*whole*: first GPU operation's start to last GPU operation's end on the device. *ranges*: first to last of the repeated
-top-level NVTX ranges. *steady*: the same from their second repetition on; imports, loading and warm-up lie before it.
-The default is *steady* where top-level ranges repeat, else *whole*.
+*whole*: first GPU operation's start to last GPU operation's end on the device. *ranges*: first to last of the outermost
+NVTX ranges that repeat. *steady*: the same from their second repetition on; imports, loading and warm-up lie before it.
+The default is *steady* where ranges repeat, else *whole*.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Repeats:
-    """The top-level NVTX ranges that repeat: what the program itself calls a step or a request."""
+    """The outermost NVTX ranges that repeat: what the program itself calls a step or a request."""
 
     label: str
     frame: pl.DataFrame
@@ -78,52 +78,49 @@ def ranges_in(window: Window, work: Work) -> pl.Expr:
 
 
 def repeated_ranges(work: Work) -> Repeats | None:
-    """The repeating top-level push/pop ranges of the processes that fed this device.
+    """The outermost push/pop ranges that repeat in the processes that fed this device.
 
-    Of several, those that sent the most operations. Only the default domain counts: a library's own NVTX (NCCL, cuDNN)
-    repeats too, and is no step of the program.
+    A range that occurs once in its process and holds everything is no repetition: its children are looked at instead.
+    Of several candidates, the one that sent the most operations. Only the default domain counts: a library's own NVTX
+    (NCCL, cuDNN) repeats too, and is no step of the program.
     """
     ops = work.all()
     processes = ops["process"].unique()
-    top = work.ranges.frame.filter(
-        pl.col("push_pop")
-        & (pl.col("depth") == 1)
-        & (pl.col("domain") == 0)
-        & pl.col("finished")
-        & pl.col("process").is_in(processes.implode())
+    ranges = work.ranges.frame.filter(
+        pl.col("push_pop") & (pl.col("domain") == 0) & pl.col("finished") & pl.col("process").is_in(processes.implode())
     )
-    groups = top.group_by("path").agg(
-        pl.len().alias("n"),
-        pl.col("label").first(),
-        (pl.col("end_ns") - pl.col("start_ns")).sum().alias("time"),
+    each = ranges.group_by("path", "process").agg(
+        pl.len().alias("n"), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("time")
     )
-    groups = groups.filter(pl.col("n") > 1)
-    if not groups.height:
-        return None
-    sent = _top_paths(work, ops)
-    best = (
-        groups.join(sent, on="path", how="left")
-        .sort(pl.col("sent").fill_null(0), "time", "label", descending=[True, True, False])
-        .row(0, named=True)
-    )
-    if not best["sent"]:
-        return None
-    return Repeats(best["label"], top.filter(pl.col("path") == best["path"]).sort("start_ns"))
-
-
-def _top_paths(work: Work, ops: pl.DataFrame) -> pl.DataFrame:
-    """Operations sent under each outermost path: ``path``, ``sent``."""
+    repeats = each.group_by("path").agg(pl.col("n").max(), pl.col("time").sum()).filter(pl.col("n") > 1)
+    repeating = set(repeats["path"].to_list())
     parents = work.ranges.paths["parent"].to_list()
-    outermost = list(range(len(parents)))
-    for path in range(1, len(parents)):
-        outermost[path] = path if parents[path] == 0 else outermost[parents[path]]
+    outermost = _outermost(parents, repeating)
+    candidates = repeats.filter(pl.col("path").is_in([p for p in repeating if outermost[p] == p]))
+    if not candidates.height:
+        return None
     counts = ops.group_by("path").len()
-    return (
+    sent = (
         counts.with_columns(path=pl.Series([outermost[p] for p in counts["path"].to_list()], dtype=pl.Int64))
         .group_by("path")
         .agg(pl.col("len").sum().cast(pl.Int64).alias("sent"))
-        .filter(pl.col("path") > 0)
     )
+    best = (
+        candidates.join(sent, on="path")
+        .join(work.ranges.paths, on="path")
+        .sort("sent", "time", "path", descending=[True, True, False])
+    )
+    if not best.height:
+        return None
+    return Repeats(best["label"][0], ranges.filter(pl.col("path") == best["path"][0]).sort("start_ns", "range"))
+
+
+def _outermost(parents: list[int], repeating: set[int]) -> list[int]:
+    """For each path, its outermost ancestor (or itself) that repeats; 0 where none does."""
+    found = [0] * len(parents)
+    for path in range(1, len(parents)):  # parents come first
+        found[path] = found[parents[path]] or (path if path in repeating else 0)
+    return found
 
 
 def phases(work: Work, repeats: Repeats | None) -> dict[str, Window]:
@@ -175,7 +172,7 @@ def choose_window(asked: str | None, offered: dict[str, Window], repeats: Repeat
     if asked in {"whole", "ranges", "steady"}:
         if asked not in offered:
             raise UsageError(
-                f"no window '{asked}': no top-level NVTX range repeats in this recording",
+                f"no window '{asked}': no NVTX range repeats in this recording",
                 f"use another window: {FORMS}",
             )
         return offered[asked]
@@ -221,7 +218,7 @@ def _range_window(asked: str, work: Work) -> Window:
 def _request_window(asked: str, repeats: Repeats | None) -> Window:
     number = asked.removeprefix("request:")
     if repeats is None:
-        raise UsageError(f"no window '{asked}': no top-level NVTX range repeats", "use --window START..END")
+        raise UsageError(f"no window '{asked}': no NVTX range repeats", "use --window START..END")
     n = repeats.frame.height
     if not number.isdigit() or not 1 <= int(number) <= n:
         raise UsageError(f"no window '{asked}': requests are numbered 1 to {n}", "give one of these numbers")

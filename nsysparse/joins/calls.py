@@ -43,23 +43,21 @@ def load_calls(trace: Trace) -> pl.DataFrame:
     api = trace.frame("api").with_columns(process=schema.process_of(pl.col("thread")))
     trace.release("api")
     functions = _functions(trace.strings(api["name_id"]))
-    return (
-        _one_row_a_call(api)
-        .join(functions, on="name_id", how="left", maintain_order="left")
-        .select(
-            pl.int_range(pl.len(), dtype=pl.Int64).alias("call"),
-            "start_ns",
-            pl.max_horizontal("start_ns", "end_ns").alias("end_ns"),
-            "thread",
-            "process",
-            "correlation",
-            pl.col("name").fill_null(UNNAMED),
-            pl.col("does").fill_null(OTHER),
-            pl.col("asynchronous").fill_null(False),
-            (pl.col("return_value") != 0).alias("failed"),
-            (pl.col("end_ns") < pl.col("start_ns")).alias("reversed"),
-            "callchain",
-        )
+    api = _one_row_a_call(api)
+    found = api.select("name_id").join(functions, on="name_id", how="left", maintain_order="left")
+    return api.hstack(found.drop("name_id")).select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("call"),
+        "start_ns",
+        pl.max_horizontal("start_ns", "end_ns").alias("end_ns"),
+        "thread",
+        "process",
+        "correlation",
+        pl.col("name").fill_null(UNNAMED),
+        pl.col("does").fill_null(OTHER),
+        pl.col("asynchronous").fill_null(False),
+        (pl.col("return_value") != 0).alias("failed"),
+        (pl.col("end_ns") < pl.col("start_ns")).alias("reversed"),
+        "callchain",
     )
 
 

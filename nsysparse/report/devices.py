@@ -10,8 +10,8 @@ import polars as pl
 
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.analysis import Analysis
-from nsysparse.integrity import Hole
-from nsysparse.report import charts
+from nsysparse.intervals import Intervals
+from nsysparse.report import charts, timeline
 from nsysparse.report.tables import Cell, cell
 from nsysparse.units import percent, size
 
@@ -59,12 +59,12 @@ class DeviceView:
 
     Attributes:
         account: What was measured.
-        holes: Holes of the recording that overlap its window.
+        incomplete: When the recording is known to be incomplete, in all of it.
         charted: Whether it gets charts.
     """
 
     account: DeviceAccount
-    holes: tuple[Hole, ...]
+    incomplete: Intervals
     charted: bool
 
     @property
@@ -80,10 +80,10 @@ class DeviceView:
     @property
     def over_hole(self) -> bool:
         """Whether its window overlaps a hole in the recording."""
-        return bool(self.holes)
+        return len(self.account.hole) > 0
 
     @property
-    def tables(self) -> dict[str, Any]:
+    def tables(self) -> dict[str, pl.DataFrame]:
         """The account's tables."""
         return self.account.tables
 
@@ -95,12 +95,12 @@ class DeviceView:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The figures with the device's label and anchor: a row of the table of all devices."""
-        return self.figures | {"label": self.label}
+        return self.figures | {"label": self.label, "over_hole": self.over_hole}
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """The window as one bar: disjoint parts that add up to it."""
-        lengths = charts.partition(self.account)
+        lengths = timeline.partition(self.account)
         window, at, parts = self.account.window.length_ns, 0.0, []
         for css, label in _PARTS:
             share = lengths[css] / window
@@ -184,7 +184,10 @@ class DeviceView:
         rows = list(self.account.phases.values())
         if self.account.window.name not in self.account.phases:
             rows.append(self.account.busy.summary())
-        return rows
+        return [
+            row | {"over_hole": len(self.incomplete.clip(row["window_start_ns"], row["window_end_ns"])) > 0}
+            for row in rows
+        ]
 
     @property
     def loading(self) -> str:
@@ -224,22 +227,11 @@ class DeviceView:
     @cached_property
     def charts(self) -> dict[str, dict[str, Any]]:
         """Chart specifications by name; empty beyond the busiest devices."""
-        return charts.draw(self.account, self.holes) if self.charted else {}
+        return charts.draw(self.account) if self.charted else {}
 
 
 def view_devices(analysis: Analysis) -> list[DeviceView]:
     """The devices in their order, the busiest of them with charts."""
     busiest = sorted(analysis.devices, key=lambda a: (-a.busy.everything.length, a.number))[:CHARTED]
     charted = {a.number for a in busiest}
-    return [
-        DeviceView(a, tuple(h for h in analysis.integrity.holes if _touches(h, a)), a.number in charted)
-        for a in analysis.devices
-    ]
-
-
-def _touches(hole: Hole, account: DeviceAccount) -> bool:
-    """Whether a hole lies in a device's window and in a process that used the device."""
-    if hole.end_ns <= account.window.start_ns or hole.start_ns >= account.window.end_ns:
-        return False
-    pid = None if hole.process is None else hole.process >> 24 & 0xFFFFFF
-    return pid is None or str(pid) in str(account.device["processes"]).split(", ")
+    return [DeviceView(a, analysis.integrity.hole, a.number in charted) for a in analysis.devices]

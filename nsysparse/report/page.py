@@ -8,9 +8,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from nsysparse import units
@@ -25,11 +26,9 @@ from nsysparse.report.sections import find_sections
 from nsysparse.report.tables import TableView, by_name, cell, table
 from nsysparse.report.text import visible
 
-if TYPE_CHECKING:
-    from importlib.abc import Traversable
-
 CELLS = 40_000  # that the tables of all devices may hold, so that no trace makes a page of more than 5 MB
 COLUMNS = 150  # of all tables of one device
+WHOLE = 64  # rows of a table that makes no sense when cut
 STYLES, SCRIPT = ("report.css", "print.css"), "charts.js"
 _OUTCOMES: dict[type, str] = {Finding: "fired", Quiet: "quiet", Skipped: "skipped", Failed: "failed"}
 
@@ -51,8 +50,10 @@ def render(analysis: Analysis, top: int) -> str:
         sections=sections,
         facts=_facts(analysis),
         holes=_holes(analysis),
-        present=[asdict(r) for r in analysis.recorded if r.rows],
-        absent=[asdict(r) for r in analysis.recorded if not r.rows],
+        recorded={
+            state: [asdict(r) for r in analysis.recorded if r.state == state]
+            for state in ("not recorded", "none seen", "recorded")
+        },
         outcomes=[_outcome(o, devices) for o in analysis.outcomes],
         definitions=DEFINITIONS.values(),
         style=Markup(style),
@@ -64,13 +65,9 @@ def render(analysis: Analysis, top: int) -> str:
     return f"{page}\n"
 
 
-def _environment(templates: Traversable) -> Environment:
-    def source(name: str) -> str | None:
-        entry = templates.joinpath(*name.split("/"))
-        return entry.read_text(encoding="utf-8") if entry.is_file() else None
-
+def _environment(templates: Path) -> Environment:
     environment = Environment(
-        loader=FunctionLoader(source),
+        loader=FileSystemLoader(templates),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -81,7 +78,7 @@ def _environment(templates: Traversable) -> Environment:
     return environment
 
 
-def _asset(templates: Traversable, name: str) -> str:
+def _asset(templates: Path, name: str) -> str:
     return templates.joinpath("assets", name).read_text(encoding="utf-8").replace("\r\n", "\n").strip()
 
 
@@ -93,7 +90,8 @@ def _functions(devices: list[DeviceView], shown: int) -> dict[str, Any]:
         data: Any, title: str, columns: Sequence[Sequence[str]], device: DeviceView | None = None, **more: Any
     ) -> TableView:
         marked = device is not None and device.over_hole
-        return table(data, title, columns, top=more.pop("top", shown), marked=marked, **more)
+        rows = more.pop("top", max(shown, WHOLE) if more.pop("whole", False) and len(devices) <= CHARTED else shown)
+        return table(data, title, columns, top=rows, marked=marked, **more)
 
     return {
         "make_table": make_table,

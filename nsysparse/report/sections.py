@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nsysparse import schema
 from nsysparse.errors import NsysparseError
 from nsysparse.recorded import Recorded
-
-if TYPE_CHECKING:
-    from importlib.abc import Traversable
 
 _HEAD = re.compile(r"\s*\{#\s*title:\s*(?P<title>[^;]+);\s*order:\s*(?P<order>\d+);\s*needs:\s*(?P<needs>[^#]*)#\}")
 
@@ -49,13 +46,9 @@ class Section:
         return tuple(lacking)
 
 
-def find_sections(templates: Traversable) -> list[Section]:
+def find_sections(templates: Path) -> list[Section]:
     """Every section of a folder of templates, in the order of the page."""
-    found = [
-        read_head(entry.name.removesuffix(".html"), entry.read_text(encoding="utf-8"))
-        for entry in (templates / "sections").iterdir()
-        if entry.name.endswith(".html")
-    ]
+    found = [read_head(file.stem, file.read_text(encoding="utf-8")) for file in (templates / "sections").glob("*.html")]
     return sorted(found, key=lambda s: (s.order, s.key))
 
 

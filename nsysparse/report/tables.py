@@ -87,7 +87,7 @@ FORMATS: dict[str, Format] = {
     "duration": Format(units.duration, " ns"),
     "bandwidth": Format(units.bandwidth, " B/s"),
     "percent": Format(units.percent, ""),
-    "share": Format(units.percent, " of the window"),
+    "share": Format(units.percent, ""),  # of a window: marked where that is over a hole
     "instant": Format(units.instant, " ns"),
 }
 _BY_SUFFIX = {"_ns": "duration", "_bytes": "size", "_ratio": "percent", "bandwidth": "bandwidth"}
@@ -129,14 +129,12 @@ def table(
             none). A format is a key of FORMATS or of the text formats; with a ``?`` at its end the column is left out
             when every value is unknown or 0, with ``+bar`` a bar shows the share.
         top: Rows to show at most.
-        marked: Whether shares are over a hole in the recording.
+        marked: Whether shares are over a hole in the recording; a row's own ``over_hole`` goes first.
         order: What the table is sorted by, in words.
         total: Rows there are, where the data is already cut.
     """
-    frame = isinstance(data, pl.DataFrame)
-    height = data.height if isinstance(data, pl.DataFrame) else len(data)
-    rows: list[Row] = data.head(top).to_dicts() if isinstance(data, pl.DataFrame) else list(data[:top])
-    kept = [c for c in columns if not c[2].endswith("?") or _worth_showing(data if frame else rows, c[0])]
+    rows: Sequence[Row] = data.head(top).to_dicts() if isinstance(data, pl.DataFrame) else data[:top]
+    kept = [c for c in columns if not c[2].endswith("?") or _worth_showing(data, c[0])]
     heads, makers = [], []
     for name, header, style, term in kept:
         if term and term not in DEFINITIONS:
@@ -145,7 +143,7 @@ def table(
         heads.append(Head(header, term, "num" if _is_number(style) else "text"))
         makers.append(maker)
     cells = tuple(tuple(make(row) for make in makers) for row in rows)
-    return TableView(title, tuple(heads), cells, max(total or 0, height), order)
+    return TableView(title, tuple(heads), cells, max(total or 0, len(data)), order)
 
 
 def _worth_showing(data: Any, name: str) -> bool:
@@ -164,8 +162,8 @@ def _maker(name: str, style: str, marked: bool) -> Callable[[Row], Cell]:
         return lambda row: cell(row[name], _BY_UNIT[row["unit"]])
     kind = style.removesuffix("+bar")
     if kind == style:
-        return lambda row: cell(row[name], kind, marked)
-    return lambda row: _with_bar(cell(row[name], kind, marked), row[name])
+        return lambda row: cell(row[name], kind, row.get("over_hole", marked))
+    return lambda row: _with_bar(cell(row[name], kind, row.get("over_hole", marked)), row[name])
 
 
 def _with_bar(shown: Cell, value: Any) -> Cell:
