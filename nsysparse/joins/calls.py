@@ -41,6 +41,8 @@ def load_calls(trace: Trace) -> pl.DataFrame:
         is set to its start), ``callchain``.
     """
     api = trace.frame("api").with_columns(process=schema.process_of(pl.col("thread")))
+    if api["start_ns"].null_count() or api["thread"].null_count():  # without these a call can be placed nowhere
+        api = api.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
     trace.release("api")
     functions = _functions(trace.strings(api["name_id"]))
     api = _one_row_a_call(api)
@@ -128,14 +130,16 @@ def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]
     result = np.full(work.height, -1, np.int64)
     ids = work["correlation"].fill_null(0).to_numpy()
     processes = work["process"]
-    only = calls["process"].unique()
+    only, single = calls["process"].unique(), processes.n_unique() == 1
     for process in processes.unique(maintain_order=True).to_list():
-        here = np.ones(work.height, np.bool_) if processes.n_unique() == 1 else (processes == process).to_numpy()
         if process is None:  # very old rows without a process: safe only when one process made calls
             if only.len() != 1:
                 continue
-            process = only[0]
-            here = processes.is_null().to_numpy()
+            process, here = only[0], processes.is_null().to_numpy()
+        elif single:
+            here = np.ones(work.height, np.bool_)
+        else:
+            here = (processes == process).fill_null(False).to_numpy()
         rows = np.flatnonzero(here & (ids != 0))
         mine = calls if only.len() == 1 and only[0] == process else calls.filter(pl.col("process") == process)
         mine = mine.select("call", "correlation").filter(
