@@ -21,7 +21,7 @@ def load(path: Path) -> dict[Key, dict[str, Any]]:
 
 
 def spread(result: dict[str, Any], figure: str) -> float:
-    """Largest over smallest of the runs of a command, less one: differences below it say nothing, and one run says none."""
+    """Largest over smallest of the runs of a command, less one; a smaller change says nothing, and one run has none."""
     values = [r[figure] for r in result["runs"] if r["status"] == 0]
     return max(values) / min(values) - 1 if len(values) > 1 and min(values) else math.inf
 

@@ -103,14 +103,14 @@ def commands(trace: Path, folder: Path, wanted: list[str], number: int) -> Itera
     if peer_analysis := shutil.which("nsys-ai"):
         found["nsys-ai diagnose"] = [peer_analysis, "diagnose", name]
     for title, command in found.items():
-        if not wanted or any(title == w or title.startswith(f"{w} ") for w in wanted):
+        if not wanted or any(title == w or title.startswith((f"{w} ", f"{w},")) for w in wanted):
             yield title, command
 
 
-def generated(kernels: int, shape: str) -> Path:
+def generated(kernels: int, shape: str, out: Path) -> Path:
     """The recording of a size and shape; made if it is not there, or the generator changed."""
     sources = b"".join((HERE / f).read_bytes() for f in ("generate.py", "model.py", "export.py"))
-    folder = OUT / "traces"
+    folder = out / "traces"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{shape}-{kernels}-{hashlib.sha256(sources).hexdigest()[:8]}.sqlite"
     if not path.exists():
@@ -128,11 +128,11 @@ def measure_floor(trace: Path) -> dict[str, Any] | None:
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
-def measure(trace: Path, wanted: list[str], rounds: int) -> list[dict[str, Any]]:
+def measure(trace: Path, wanted: list[str], rounds: int, out: Path) -> list[dict[str, Any]]:
     """All runs of all commands on one recording."""
     results: dict[str, list[dict[str, Any]]] = {}
     measure_floor(trace)  # brings the file into the page cache
-    with tempfile.TemporaryDirectory(dir=OUT, prefix="work-") as folder:
+    with tempfile.TemporaryDirectory(dir=out, prefix="work-") as folder:
         for number in range(rounds):
             floor = measure_floor(trace)
             for title, command in commands(trace, Path(folder), wanted, number):
@@ -196,17 +196,19 @@ def main() -> None:
     parser.add_argument("--shape", action="append", choices=SHAPES, help="repeatable; default: default")
     parser.add_argument("--command", action="append", default=[], help="only this command; repeatable")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--keep", type=Path, help="the file of results [default: out/bench/TIME.json]")
+    parser.add_argument("--folder", type=Path, default=OUT, help="for recordings and results [default: out/bench]")
+    parser.add_argument("--keep", type=Path, help="the file of results [default: TIME.json in the folder]")
     given = parser.parse_args()
-    OUT.mkdir(parents=True, exist_ok=True)
+    out = given.folder
+    out.mkdir(parents=True, exist_ok=True)
     now = datetime.datetime.now(datetime.timezone.utc)
     kept: dict[str, Any] = {"time": now.isoformat(timespec="seconds"), "machine": machine(), "recordings": []}
-    target = given.keep or OUT / f"{now:%Y%m%d-%H%M%S}.json"
+    target = given.keep or out / f"{now:%Y%m%d-%H%M%S}.json"
     for shape in given.shape or ["default"]:
         for kernels in given.kernels or [20_000]:
-            trace = generated(kernels, shape)
+            trace = generated(kernels, shape, out)
             row: dict[str, Any] = {"kernels": kernels, "shape": shape, "size_bytes": trace.stat().st_size}
-            row["commands"] = measure(trace, given.command, given.rounds)
+            row["commands"] = measure(trace, given.command, given.rounds, out)
             kept["recordings"].append(row)
             target.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
             show(row, row["commands"])
