@@ -23,6 +23,7 @@ COMMANDS = {
     "census": ("census", "Count a live program's GPU work with a recorder that can stay in production."),
     "info": ("info", "Say what a recording holds, what it lacks, and whether it can be trusted."),
     "query": ("query", "Run one of the shipped SQL queries, or your own, on any export version."),
+    "cache": ("cache", "List or clear what --cache has kept."),
 }
 
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 import os
+=======
+import json
+>>>>>>> speed
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nsysparse.cli.options import force_option, progress_line, top_option, trace_argument
+from nsysparse.cli.options import (
+    cache_option,
+    force_option,
+    note_cache_problem,
+    progress_line,
+    top_option,
+    trace_argument,
+)
 from nsysparse.cli.tables import cell
 from nsysparse.errors import UsageError
 
@@ -68,7 +79,9 @@ SEVERITIES = ("info", "low", "medium", "high")
     show_default=True,
     help="Exit with 1 on a finding of at least this severity, or on an incomplete recording.",
 )
+@cache_option
 @force_option
+@click.option("--profile", is_flag=True, hidden=True, help="Print the time of each stage to stderr, as JSON.")
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
 def command(
     trace: Path,
@@ -82,7 +95,9 @@ def command(
     link_peak: float | None,
     top: int,
     fail_on: str,
+    cache: Path | None,
     force: bool,
+    profile: bool,
     open_report: bool,
 ) -> None:
     """Analyze TRACE and write an HTML report and a JSON file.
@@ -112,11 +127,15 @@ def command(
     for target in (html_file, json_file):
         check_target(target, force, trace, make_folder)
     with progress_line(trace.name) as progress:
-        with open_trace(trace) as opened:
+        with open_trace(trace, cache, progress) as opened:
             analysis = analyze(opened, options, progress)
+            note_cache_problem(opened)
         progress("rendering the report")
         texts = {html_file: render_report(analysis, top), json_file: to_json(analysis)}
+        progress("writing the files")
         write_together(texts, force, trace, make_folder)
+    if profile:
+        click.echo(json.dumps(progress.profile()), err=True)
     _summarize(analysis)
     for target in texts:
         click.echo(f"Wrote {target}")
