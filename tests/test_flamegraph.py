@@ -498,6 +498,16 @@ def test_command_writes_every_format(tmp_path, monkeypatch):
     assert "state_save" not in (tmp_path / "x.txt").read_text()
 
 
+def test_command_reads_from_a_cache(tmp_path):
+    texts = []
+    for name in ("first", "second"):
+        result = run(trace_path("train_item"), "--cache", tmp_path / "kept", "-o", tmp_path / name)
+        assert result.exit_code == 0, result.output
+        texts.append((tmp_path / name).read_bytes())
+    result = run(trace_path("train_item"), "-o", tmp_path / "without")
+    assert texts[0] == texts[1] == (tmp_path / "without").read_bytes()
+
+
 def test_command_draws_a_difference(tmp_path):
     result = run(trace_path("llama_default"), trace_path("llama_nosave"), "--requests", 16, "-o", tmp_path / "d.html")
     assert result.exit_code == 0, result.output

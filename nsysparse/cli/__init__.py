@@ -24,6 +24,7 @@ COMMANDS = {
     "info": ("info", "Say what a recording holds, what it lacks, and whether it can be trusted."),
     "query": ("query", "Run one of the shipped SQL queries, or your own, on any export version."),
     "flamegraph": ("flamegraph", "Draw who sent the work, or what changed between two recordings."),
+    "cache": ("cache", "List or clear what --cache has kept."),
 }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsysparse.cli.options import force_option, progress_line, trace_argument
+from nsysparse.cli.options import cache_option, force_option, note_cache_problem, progress_line, trace_argument
 from nsysparse.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ WEIGHTS = {
     type=click.Choice(["request", "second"]),
     help="What a difference is per. [default: request where both recordings know theirs, else second of the window]",
 )
+@cache_option
 @force_option
 def command(
     trace: Path,
@@ -83,6 +84,7 @@ def command(
     request_range: str | None,
     requests: tuple[int, ...],
     per: str | None,
+    cache: Path | None,
     force: bool,
 ) -> None:
     """Draw who sent the work in TRACE: process, thread, NVTX, Python, native code, API, operation.
@@ -112,7 +114,8 @@ def command(
     flames = []
     for path, number in zip(traces, numbers, strict=True):
         options = Options(window, devices, request_range, number, call_paths=False)
-        flames.append(_draw(path, options, lines=new is None, keep_noise=keep_noise, without=frozenset(without)))
+        drawn = _draw(path, cache, options, lines=new is None, keep_noise=keep_noise)
+        flames.append((drawn[0].without(frozenset(without)) if without else drawn[0], drawn[1]))
     one = new is None
     text = _one(flames[0], form, weight) if one else _two(flames[0][0], flames[1][0], form, weight, per)
     write_together({target: text}, force)
@@ -129,18 +132,19 @@ def _stem(path: Path) -> str:
 
 
 def _draw(
-    path: Path, options: Options, *, lines: bool, keep_noise: bool, without: frozenset[str]
+    path: Path, cache: Path | None, options: Options, *, lines: bool, keep_noise: bool
 ) -> tuple[Flame, pl.DataFrame]:
     """Call paths of one recording, and what its threads were doing when sampled."""
     from nsysparse.analysis import analyze
     from nsysparse.flamegraph import weigh_call_paths
     from nsysparse.source import open_trace
 
-    with progress_line(path.name) as progress, open_trace(path) as opened:
+    with progress_line(path.name) as progress, open_trace(path, cache, progress) as opened:
         analysis = analyze(opened, options, progress)
         progress("weighing call paths")
         found = weigh_call_paths(analysis.work, analysis.devices, opened, lines=lines, keep_noise=keep_noise)
-    return found.flame.without(without) if without else found.flame, found.tables["sampled_threads"]
+        note_cache_problem(opened)
+    return found.flame, found.tables["sampled_threads"]
 
 
 def _one(drawn: tuple[Flame, pl.DataFrame], form: str, weight: str | None) -> str:

@@ -72,10 +72,15 @@ class ParquetBackend:
     def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
         """The same in pieces of at most so many rows."""
         sources = list(dict.fromkeys(source for source, _ in columns.values()))
-        for batch in pq.ParquetFile(self._files[table]).iter_batches(batch_size=rows, columns=sources):
-            found = pa.Table.from_batches([batch])
-            result = [_typed(found.column(s), table, s, kind) for s, kind in columns.values()]
-            yield pa.table(result, names=list(columns))
+        try:
+            for batch in pq.ParquetFile(self._files[table]).iter_batches(batch_size=rows, columns=sources):
+                found = pa.Table.from_batches([batch])
+                result = [_typed(found.column(s), table, s, kind) for s, kind in columns.values()]
+                yield pa.table(result, names=list(columns))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise SourceError(
+                f"{self._files[table].name} is damaged: {str(error).splitlines()[0][:200]}", "export it again"
+            ) from error
 
     def connect(self) -> sqlite3.Connection:
         """A connection to a temporary SQLite copy of the tables, so that SQL works as on a SQLite export."""
