@@ -15,6 +15,7 @@ from nsysparse.accounting.windows import whole_window
 from nsysparse.coverage import measure_coverage
 from nsysparse.errors import UsageError
 from nsysparse.findings import Finding, Outcome, rank
+from nsysparse.flamegraph import CallPaths, weigh_call_paths
 from nsysparse.integrity import Verdict, check_recording
 from nsysparse.integrity.export import META_TABLES
 from nsysparse.joins.work import Work, load_work
@@ -41,6 +42,7 @@ class Analysis:
         outcomes: What every rule said.
         lost: Who is to blame for each device's time without a kernel, see :class:`nsysparse.rules.RuleRun`.
         verdict: Two or three sentences with the numbers that matter.
+        call_paths: Who sent the work, weighed; None where it was not asked for.
         version: Version of nsysparse.
     """
 
@@ -54,6 +56,7 @@ class Analysis:
     outcomes: tuple[Outcome, ...]
     lost: pl.DataFrame
     verdict: tuple[str, ...]
+    call_paths: CallPaths | None = None
     version: str = __version__
 
     @property
@@ -91,6 +94,10 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
             accounts.append(account_for(mine, row, options, activity, trace, holes))
         elif options.devices:
             raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
+    call_paths = None
+    if options.call_paths:
+        progress("weighing call paths")
+        call_paths = weigh_call_paths(work, accounts, trace)
     progress("running rules")
     ruled = run_rules(accounts, work, integrity, trace, options.settings)
     return Analysis(
@@ -104,6 +111,7 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
         ruled.outcomes,
         ruled.lost,
         tuple(state_verdict(accounts, work, integrity, rank(ruled.outcomes))),
+        call_paths,
     )
 
 

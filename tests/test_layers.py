@@ -10,13 +10,15 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "nsysparse"
 # Each layer may import itself and those to its left.
 LAYERS = (
-    "_version errors units intervals findings data definitions",
+    "_version errors units intervals findings data definitions watch",
     "schema",
+    "cache",
     "source",
     "queries",
     "joins",
     "stacks",
     "accounting",
+    "flamegraph",
     "integrity",
     "rules",
     "coverage recorded verdict",
@@ -24,7 +26,7 @@ LAYERS = (
     "census",
     "crosscheck",
     "stats",
-    "report outputs flamegraph",
+    "report outputs",
     "scrub batch",
     "__init__",
     "cli",

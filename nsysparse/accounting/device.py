@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,10 +19,20 @@ from nsysparse.accounting.nvtx import table_paths, table_start_end
 from nsysparse.accounting.requests import Requests, find_requests
 from nsysparse.accounting.sampling import RATES_HZ, table_sampling
 from nsysparse.accounting.timeline import bin_window
-from nsysparse.accounting.windows import Window, choose_window, phases, repeated_ranges
+from nsysparse.accounting.windows import (
+    Window,
+    check_form,
+    check_pattern,
+    choose_window,
+    phases,
+    repeated_ranges,
+)
+from nsysparse.errors import UsageError
 from nsysparse.intervals import Intervals
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
+
+MAX_REQUESTS = 10**12
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,7 @@ class Options:
         requests: Number of requests in the window.
         whole_names: Keep NVTX names apart that differ only in their digits.
         link_peak: Peak of the host link, bytes/s, where the model does not tell.
+        call_paths: Whether to read call stacks and weigh call paths.
         sampling_hz: Rates of the samplers that the exact shares are set against.
         settings: Thresholds of rules that differ from their defaults, by full name (``rule.threshold``).
     """
@@ -45,8 +57,24 @@ class Options:
     requests: int | None = None
     whole_names: bool = False
     link_peak: float | None = None
+    call_paths: bool = True
     sampling_hz: tuple[int, ...] = RATES_HZ
     settings: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense for any recording.
+
+        Raises:
+            UsageError: With what to give instead.
+        """
+        if self.window is not None:
+            check_form(self.window)
+        if self.request_range is not None:
+            check_pattern(self.request_range)
+        if self.requests is not None and not 1 <= self.requests <= MAX_REQUESTS:
+            raise UsageError(f"{self.requests} is no number of requests", f"give one from 1 to {MAX_REQUESTS:,}")
+        if self.link_peak is not None and not 0 < self.link_peak < math.inf:
+            raise UsageError(f"{self.link_peak / 1e9} GB/s is no peak of a link", "give a positive number of GB/s")
 
 
 @dataclass(frozen=True)

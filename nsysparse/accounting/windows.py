@@ -7,6 +7,7 @@ The default is *steady* where ranges repeat, else *whole*.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from nsysparse.errors import UsageError
 from nsysparse.joins.nesting import FOREVER
 from nsysparse.joins.work import Work
 
+LATEST = 1 << 62  # ns
 _UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000}
 _TIME = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|)\s*$")
 FORMS = "whole, ranges, steady, START..END (as in 1.5s..2500ms), nvtx:REGEX or request:N"
@@ -150,7 +152,7 @@ def _second_start(frame: pl.DataFrame) -> int | None:
     if not seconds.height:  # one repetition a thread: the second in time
         return int(frame["start_ns"].sort()[1])
     earliest = seconds["second"].min()
-    there = seconds.filter(pl.col("first") < earliest)["second"].max()
+    there = seconds.filter(pl.col("first") <= earliest)["second"].max()
     assert isinstance(there, int)
     return there
 
@@ -183,22 +185,55 @@ def choose_window(asked: str | None, offered: dict[str, Window], repeats: Repeat
     return _time_window(asked, offered["whole"])
 
 
-def _time_window(asked: str, whole: Window) -> Window:
+def check_form(asked: str) -> None:
+    """Whether a window can be understood, before anything is read.
+
+    Raises:
+        UsageError: It is of none of the FORMS.
+    """
+    if asked.startswith("nvtx:"):
+        check_pattern(asked.removeprefix("nvtx:"))
+    elif asked not in {"whole", "ranges", "steady"} and not asked.startswith("request:"):
+        _time_bounds(asked)
+
+
+def check_pattern(pattern: str) -> None:
+    """Whether a regular expression is well-formed.
+
+    Raises:
+        UsageError: It is not.
+    """
+    try:
+        pl.Series([""]).str.contains(pattern)
+    except pl.exceptions.ComputeError as error:
+        raise UsageError(f"'{pattern}' is no regular expression", "see the syntax of Rust's regex") from error
+
+
+def _time_bounds(asked: str) -> tuple[int | None, int | None]:
+    """START and END of a window, None where it leaves one out."""
     low, separator, high = asked.partition("..")
-    bounds = [parse_time(low), parse_time(high)]
-    start = whole.start_ns if not low.strip() else bounds[0]
-    end = whole.end_ns if not high.strip() else bounds[1]
-    if not separator or start is None or end is None:
+    start, end = parse_time(low), parse_time(high)
+    if not separator or (start is None and low.strip()) or (end is None and high.strip()):
         raise UsageError(f"cannot read the window '{asked}'", f"a window is one of: {FORMS}")
-    if end <= start:
+    if start is not None and end is not None and end <= start:
         raise UsageError(f"the window '{asked}' ends before it begins", "give START..END in session time")
+    return start, end
+
+
+def _time_window(asked: str, whole: Window) -> Window:
+    low, high = _time_bounds(asked)
+    start, end = whole.start_ns if low is None else low, whole.end_ns if high is None else high
+    if end <= start:
+        known = f"its GPU work lies between {whole.start_ns / 1e9:.6f}s and {whole.end_ns / 1e9:.6f}s"
+        raise UsageError(f"the window '{asked}' holds none of this recording", known)
     return Window(asked, start, end, "given by the user")
 
 
 def parse_time(text: str) -> int | None:
-    """A time such as ``1.5s``, ``2500ms`` or ``3`` (seconds) in ns; None when it is none."""
+    """A time such as ``1.5s``, ``2500ms`` or ``3`` (seconds) in ns; None when it is none, or beyond any clock."""
     match = _TIME.match(text)
-    return round(float(match[1]) * _UNITS[match[2]]) if match else None
+    value = float(match[1]) * _UNITS[match[2]] if match else math.inf
+    return round(value) if value < LATEST else None
 
 
 def _range_window(asked: str, work: Work) -> Window:
@@ -220,7 +255,7 @@ def _request_window(asked: str, repeats: Repeats | None) -> Window:
     if repeats is None:
         raise UsageError(f"no window '{asked}': no NVTX range repeats", "use --window START..END")
     n = repeats.frame.height
-    if not number.isdigit() or not 1 <= int(number) <= n:
+    if not re.fullmatch("[0-9]{1,18}", number) or not 1 <= int(number) <= n:
         raise UsageError(f"no window '{asked}': requests are numbered 1 to {n}", "give one of these numbers")
     start, end = int(repeats.frame["start_ns"][int(number) - 1]), repeats.frame["end_ns"].max()
     assert isinstance(end, int)
@@ -233,9 +268,7 @@ def match_ranges(work: Work, pattern: str) -> pl.DataFrame:
     Raises:
         UsageError: The expression is malformed.
     """
+    check_pattern(pattern)
     names = work.ranges.frame["name"].unique()
-    try:
-        names = names.filter(names.str.contains(pattern))
-    except pl.exceptions.ComputeError as error:
-        raise UsageError(f"'{pattern}' is no regular expression", "see the syntax of Rust's regex") from error
+    names = names.filter(names.str.contains(pattern))
     return work.ranges.frame.filter(pl.col("name").is_in(names.implode()) & (pl.col("end_ns") <= FOREVER))

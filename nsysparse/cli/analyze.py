@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nsysparse.cli.options import force_option, progress_line, top_option, trace_argument
+from nsysparse.cli.options import (
+    cache_option,
+    force_option,
+    note_cache_problem,
+    progress_line,
+    top_option,
+    trace_argument,
+)
 from nsysparse.cli.tables import cell
 from nsysparse.errors import UsageError
 
@@ -23,11 +32,14 @@ SEVERITIES = ("info", "low", "medium", "high")
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=click.Path(readable=False),
     help="The HTML report, or a folder for it. [default: TRACE's name + .html, here]",
 )
 @click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), help="The JSON file. [default: beside the report]"
+    "--json",
+    "json_file",
+    type=click.Path(readable=False, path_type=Path),
+    help="The JSON file. [default: beside the report]",
 )
 @click.option(
     "--window",
@@ -64,11 +76,13 @@ SEVERITIES = ("info", "low", "medium", "high")
     show_default=True,
     help="Exit with 1 on a finding of at least this severity, or on an incomplete recording.",
 )
+@cache_option
 @force_option
+@click.option("--profile", is_flag=True, hidden=True, help="Print the time of each stage to stderr, as JSON.")
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
 def command(
     trace: Path,
-    output: Path | None,
+    output: str | None,
     json_file: Path | None,
     window: str | None,
     devices: tuple[int, ...],
@@ -78,7 +92,9 @@ def command(
     link_peak: float | None,
     top: int,
     fail_on: str,
+    cache: Path | None,
     force: bool,
+    profile: bool,
     open_report: bool,
 ) -> None:
     """Analyze TRACE and write an HTML report and a JSON file.
@@ -101,16 +117,22 @@ def command(
 
     if requests is not None and request_range is not None:
         raise UsageError("both --requests and --request-range were given", "give one of them")
+    peak = None if link_peak is None else link_peak * 1e9
+    options = Options(window, devices, request_range, requests, whole_names, peak)
     html_file, json_file = _targets(trace, output, json_file)
+    make_folder = output is not None and output.endswith("/")
     for target in (html_file, json_file):
-        check_target(target, force)
-    options = Options(window, devices, request_range, requests, whole_names, link_peak * 1e9 if link_peak else None)
+        check_target(target, force, trace, make_folder)
     with progress_line(trace.name) as progress:
-        with open_trace(trace) as opened:
+        with open_trace(trace, cache, progress) as opened:
             analysis = analyze(opened, options, progress)
+            note_cache_problem(opened)
         progress("rendering the report")
         texts = {html_file: render_report(analysis, top), json_file: to_json(analysis)}
-        write_together(texts, force)
+        progress("writing the files")
+        write_together(texts, force, trace, make_folder)
+    if profile:
+        click.echo(json.dumps(progress.profile()), err=True)
     _summarize(analysis)
     for target in texts:
         click.echo(f"Wrote {target}")
@@ -119,20 +141,19 @@ def command(
     sys.exit(_status(analysis, fail_on))
 
 
-def _targets(trace: Path, output: Path | None, json_file: Path | None) -> tuple[Path, Path]:
-    """Where the report and the JSON go."""
-    stem = trace.name
+def _targets(trace: Path, output: str | None, json_file: Path | None) -> tuple[Path, Path]:
+    """Where the report and the JSON go; a name that ends in a slash is a folder."""
+    stem = os.path.basename(os.path.abspath(trace))
     for suffix in (".sqlite", ".nsys-rep", ".qdrep", ".db"):
         stem = stem.removesuffix(suffix)
     if output is None:
         html_file = Path(f"{stem}.html")
-    elif output.is_dir() or str(output).endswith("/"):
-        output.mkdir(parents=True, exist_ok=True)
-        html_file = output / f"{stem}.html"
+    elif output.endswith("/") or os.path.isdir(output):
+        html_file = Path(output) / f"{stem}.html"
     else:
-        html_file = output
+        html_file = Path(output)
     json_file = json_file or html_file.with_suffix(".json")
-    if json_file == html_file:
+    if os.path.realpath(json_file) == os.path.realpath(html_file):
         raise UsageError("the report and the JSON would be one file", "name the report .html, or give --json")
     return html_file, json_file
 

@@ -12,7 +12,7 @@ from nsysparse.errors import UsageError
 
 
 @click.command()
-@click.argument("trace", type=click.Path(path_type=Path), required=False)
+@click.argument("trace", type=click.Path(readable=False, path_type=Path), required=False)
 @click.argument("name", required=False)
 @click.option("--sql", help="Run this statement instead; the canonical tables are views (see --tables).")
 @click.option(
@@ -68,7 +68,7 @@ def command(
 
     with open_trace(trace) as opened:
         frame = run_sql(opened, sql) if sql is not None else run_query(opened, queries[name or ""], values)
-    show_frame(frame, form, output, force, raw)
+    show_frame(frame, form, output, force, raw, recording=trace)
 
 
 def _parameters(params: tuple[str, ...]) -> dict[str, str]:

@@ -38,7 +38,17 @@ def to_dict(analysis: Analysis, max_rows: int = MAX_ROWS) -> dict[str, Any]:
         "rules": [_outcome(o) for o in analysis.outcomes],
         "lost_time": _plain(analysis.lost.to_dicts()),
         "devices": [_device(d, max_rows) for d in analysis.devices],
+        "call_paths": _call_paths(analysis, max_rows),
     }
+
+
+def _call_paths(analysis: Analysis, max_rows: int) -> dict[str, Any] | None:
+    if analysis.call_paths is None:
+        return None
+    flame = analysis.call_paths.flame
+    totals = {w.key: flame.total(w.key) for w in flame.weights}
+    tables = {name: table_to_dict(frame, max_rows) for name, frame in analysis.call_paths.tables.items()}
+    return dict(_plain({"window_ns": flame.window_ns, "totals": totals, "stacks": flame.stacks, "tables": tables}))
 
 
 def _device(account: DeviceAccount, max_rows: int) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class Cell:
         more: A longer text to open, or None.
         bar: Length of the bar behind a share, 0 to 100, or None.
         marked: Whether this is a share of a window with a hole in it.
+        term: Key of the definition that the text links to, or empty.
     """
 
     text: str
@@ -34,6 +35,7 @@ class Cell:
     more: str | None = None
     bar: str | None = None
     marked: bool = False
+    term: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ FORMATS: dict[str, Format] = {
     "share": Format(units.percent, ""),  # of a window: marked where that is over a hole
     "instant": Format(units.instant, " ns"),
 }
-_BY_SUFFIX = {"_ns": "duration", "_bytes": "size", "_ratio": "percent", "bandwidth": "bandwidth"}
+_BY_SUFFIX = {"_ns": "duration", "bytes": "size", "_ratio": "percent", "bandwidth": "bandwidth"}
 _BY_UNIT = {"time": "duration", "bytes": "size", "number": "count"}
 
 
@@ -167,12 +169,24 @@ def _maker(name: str, style: str, marked: bool) -> Callable[[Row], Cell]:
 
 
 def _with_bar(shown: Cell, value: Any) -> Cell:
-    length = f"{min(max(100 * (value or 0), 0), 100):.4g}"
+    if not shown.exact or value is None:
+        return shown
+    length = f"{min(max(100 * value, 0), 100):.4g}"
     return Cell(shown.text, shown.exact, shown.css, None, length, shown.marked)
 
 
 def _text(value: Any, _: Row) -> Cell:
     return Cell(clipped(str(value))) if value is not None else Cell(units.UNKNOWN, css="text unknown")
+
+
+def _long(value: Any, row: Row) -> Cell:
+    shown = _text(value, row)
+    return Cell(shown.text, css=f"{shown.css} long")
+
+
+def _short(value: Any, row: Row) -> Cell:
+    shown = _text(value, row)
+    return Cell(shown.text, css=f"{shown.css} short")
 
 
 def _code(value: Any, _: Row) -> Cell:
@@ -189,8 +203,21 @@ def _kernel(value: Any, row: Row) -> Cell:
     return Cell(clipped(str(value), 200), css="code", more=more)
 
 
+def _call_path(value: Any, row: Row) -> Cell:
+    frames = " → ".join(str(f) for f in row.get("frames") or ())
+    if not value:
+        return Cell(units.UNKNOWN, css="text unknown")
+    return Cell(clipped(str(value), 300), css="code", more=clipped(frames, 2_000) or None)
+
+
+def _term(value: Any, row: Row) -> Cell:
+    text = str(value)
+    css = "text indent" if text.startswith("\u2003") else "text"
+    return Cell(text.strip(), css=css, term=DEFINITIONS[row["term"]].key)
+
+
 def _memory(_: Any, row: Row) -> Cell:
-    return Cell(f"{row['src']} to {row['dst']}")
+    return Cell(f"{row['src']} to {row['dst']}", css="text short")
 
 
 def _thread(value: Any, row: Row) -> Cell:
@@ -198,16 +225,20 @@ def _thread(value: Any, row: Row) -> Cell:
     if value is None:
         return Cell(str(name) if name else units.UNKNOWN, css="text" if name else "text unknown")
     ids = f"process {value >> 24 & 0xFFFFFF}, thread {value & 0xFFFFFF}"
-    return Cell(f"{clipped(str(name or '(unnamed thread)'), 100)} ({ids})")
+    return Cell(f"{clipped(str(name or '(unnamed thread)'), 100)} ({ids})", css="text long")
 
 
 _TEXTS: dict[str, Callable[[Any, Row], Cell]] = {
     "text": _text,
+    "long": _long,
+    "short": _short,
     "code": _code,
     "path": _path,
     "kernel": _kernel,
+    "call path": _call_path,
     "thread": _thread,
     "memory": _memory,
+    "term": _term,
 }
 
 

@@ -39,7 +39,10 @@ class Backend(Protocol):
         """Number of rows of one of the export's tables."""
 
     def read(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table:
-        """Columns of one table: result name to (export column, ``int`` or ``text``)."""
+        """Columns of one table: result name to (export column, ``int``, ``text`` or ``blob``)."""
+
+    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
+        """The same piece by piece."""
 
     def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
         """The same, some rows at a time."""
