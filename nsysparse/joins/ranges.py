@@ -93,7 +93,7 @@ def load_ranges(trace: Trace, whole_names: bool = False) -> Ranges:
 def _named(events: pl.DataFrame, trace: Trace, whole_names: bool) -> pl.DataFrame:
     """Add ``name`` and ``label``."""
     strings = trace.strings(events["text_id"])
-    domains = _domain_names(trace)
+    domains = domain_names(trace)
     prefix = (
         pl.when(pl.col("domain") == 0)
         .then(pl.lit(""))
@@ -120,7 +120,7 @@ def _named(events: pl.DataFrame, trace: Trace, whole_names: bool) -> pl.DataFram
     return named.join(distinct, on="name", how="left", maintain_order="left")
 
 
-def _domain_names(trace: Trace) -> pl.DataFrame:
+def domain_names(trace: Trace) -> pl.DataFrame:
     """(``process``, ``domain``) to ``domain_name``, from the rows that register domains."""
     rows = trace.frame("nvtx").filter(
         (pl.col("type") == schema.NVTX_DOMAIN) & (pl.col("domain") != 0) & pl.col("thread").is_not_null()
