@@ -153,3 +153,18 @@ def graph_queue(shown: Shown) -> str:
         f"{units.count(n)} kernels ran in CUDA graphs: each is set against the whole graph's launch, so the time of the"
         " kernels before it in the graph counts as its queue."
     )
+
+
+def other_waits(shown: Shown) -> str:
+    """What this rule does not look at."""
+    return "Event and context synchronizations, and copies that block, are not in this list."
+
+
+def one_context(shown: Shown) -> str:
+    """A gap of one process's context is not one of the device."""
+    return "A gap is one of this process and context: another may have kept the GPU busy in it."
+
+
+def chunks(shown: Shown) -> str:
+    """What the chunks hide."""
+    return "In-Use is time in which anything ran, in equal parts of the recording; short gaps inside a busy part do not show."

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -60,6 +60,8 @@ class Report:
         needs: Canonical tables of which at least one must have been recorded for the table to have rows.
         lists_events: Whether a row is an event: such tables are never combined, they get a column for the recording.
         limit: Rows that nsys prints by default, 0 for all.
+        options: Numbers that the user may choose, with their defaults.
+        build: Makes the report for other options.
         checked: Whether the definition was checked against nsys's own output, or only against its documentation.
     """
 
@@ -71,6 +73,8 @@ class Report:
     needs: tuple[str, ...] = ()
     lists_events: bool = False
     limit: int = 0
+    options: Mapping[str, int] = field(default_factory=dict)
+    build: Callable[[Mapping[str, int]], Report] | None = None
     checked: bool = True
 
 
