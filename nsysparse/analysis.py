@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import polars as pl
 
@@ -79,11 +80,11 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     chosen = _choose(work, options)
     progress("checking integrity")
     integrity = check_recording(trace, work)
-    activity = Activity(work, trace)
+    activity, holes = Activity(work, trace), integrity.hole
     accounts = []
     for row in chosen:
         progress(f"accounting for {row['label']}")
-        accounts.append(account_for(work.on(_number(row)), row, options, activity, trace))
+        accounts.append(account_for(work.on(row["device"]), row, options, activity, trace, holes))
     progress("running rules")
     outcomes = run_rules(accounts, work, integrity)
     return Analysis(
@@ -99,17 +100,31 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     )
 
 
-def _number(row: dict[str, object]) -> int:
-    value = row["device"]
-    assert isinstance(value, int)
-    return value
+def inspect(trace: Trace, progress: Progress = lambda _: None) -> dict[str, object]:
+    """What a recording is and holds, without accounting for its time; plain data for JSON.
+
+    Returns:
+        ``trace``, ``gpus``, ``devices``, ``recorded``, ``coverage`` and ``integrity``.
+    """
+    progress("joining GPU work to its calls")
+    work = load_work(trace)
+    progress("checking integrity")
+    integrity = check_recording(trace, work)
+    return {
+        "trace": trace_facts(trace),
+        "gpus": trace.frame("gpus").drop("bus").to_dicts(),
+        "devices": work.devices.drop("bus").to_dicts(),
+        "recorded": [asdict(r) for r in list_recorded(trace)],
+        "coverage": measure_coverage(work).to_dicts(),
+        "integrity": integrity.to_dict(),
+    }
 
 
-def _choose(work: Work, options: Options) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = work.devices.to_dicts()
+def _choose(work: Work, options: Options) -> list[dict[str, Any]]:
+    rows = work.devices.to_dicts()
     if not options.devices:
         return rows
-    known = {_number(r): r for r in rows}
+    known = {r["device"]: r for r in rows}
     missing = [d for d in options.devices if d not in known]
     if missing:
         listed = "; ".join(f"{n}: {r['label']}" for n, r in known.items()) or "none did any work"

@@ -68,9 +68,7 @@ class Intervals:
 
     def __or__(self, other: Intervals) -> Intervals:
         """Instants in either."""
-        return Intervals.union_of(
-            np.concatenate((self.start, other.start)), np.concatenate((self.end, other.end))
-        )
+        return Intervals.union_of(np.concatenate((self.start, other.start)), np.concatenate((self.end, other.end)))
 
     def __and__(self, other: Intervals) -> Intervals:
         """Instants in both."""

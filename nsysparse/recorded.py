@@ -15,7 +15,8 @@ class Recorded:
     Attributes:
         what: Its name, in the words of the user.
         table: The export's table.
-        rows: Rows, 0 when it was not recorded.
+        rows: Rows in the export.
+        state: ``recorded``, ``none seen`` (its kind of tracing was on, and nothing of it happened) or ``not recorded``.
         flag: How to record it.
         use: What nsysparse does with it.
     """
@@ -23,14 +24,16 @@ class Recorded:
     what: str
     table: str
     rows: int
+    state: str
     flag: str
     use: str
 
 
+CUDA = "-t cuda"
 _KINDS = (
-    ("kernels", "CUPTI_ACTIVITY_KIND_KERNEL", "-t cuda", "busy time, kernels by name"),
-    ("memory copies", "CUPTI_ACTIVITY_KIND_MEMCPY", "-t cuda", "copies and who sent them"),
-    ("memory fills", "CUPTI_ACTIVITY_KIND_MEMSET", "-t cuda", "busy time"),
+    ("kernels", "CUPTI_ACTIVITY_KIND_KERNEL", CUDA, "busy time, kernels by name"),
+    ("memory copies", "CUPTI_ACTIVITY_KIND_MEMCPY", CUDA, "copies and who sent them"),
+    ("memory fills", "CUPTI_ACTIVITY_KIND_MEMSET", CUDA, "busy time"),
     (
         "whole CUDA graphs",
         "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
@@ -43,11 +46,11 @@ _KINDS = (
         "--cuda-graph-trace=node",
         "kernels and copies inside graphs",
     ),
-    ("CUDA API calls", "CUPTI_ACTIVITY_KIND_RUNTIME", "-t cuda", "who sent the work, host-blocked time"),
+    ("CUDA API calls", "CUPTI_ACTIVITY_KIND_RUNTIME", CUDA, "who sent the work, host-blocked time"),
     (
         "synchronizations",
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-        "-t cuda",
+        CUDA,
         "nothing that the API calls do not say",
     ),
     ("NVTX ranges", "NVTX_EVENTS", "-t nvtx", "requests and the part of the program behind each copy"),
@@ -55,7 +58,7 @@ _KINDS = (
     ("CPU samples", "SAMPLING_CALLCHAINS", "-s process-tree", "what the host did while the GPU was idle"),
     ("OS runtime calls", "OSRT_API", "-t osrt", "what the host did while the GPU was idle"),
     ("thread scheduling", "SCHED_EVENTS", "--cpuctxsw=process-tree", "whether the host thread ran at all"),
-    ("profiler overhead", "PROFILER_OVERHEAD", "-t cuda", "idle time that the profiler caused"),
+    ("profiler overhead", "PROFILER_OVERHEAD", CUDA, "idle time that the profiler caused"),
     (
         "device memory in use",
         "CUDA_GPU_MEMORY_USAGE_EVENTS",
@@ -81,5 +84,13 @@ def list_recorded(trace: Trace) -> list[Recorded]:
         if table == schema.NVTX.sources[0] and count:
             ranges = trace.frame("nvtx")["type"].is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]).sum()
             count = int(ranges)
-        rows.append(Recorded(what, table, count, flag, use))
-    return rows
+        rows.append((what, table, count, flag, use))
+    cuda_on = any(count for _, _, count, flag, _ in rows if flag == CUDA)
+    return [
+        Recorded(what, table, count, _state(count, cuda_on and flag == CUDA), flag, use)
+        for what, table, count, flag, use in rows
+    ]
+
+
+def _state(count: int, traced: bool) -> str:
+    return "recorded" if count else "none seen" if traced else "not recorded"

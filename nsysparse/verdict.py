@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 from nsysparse.accounting.copies import HOST_KINDS
@@ -46,7 +48,7 @@ def _nothing(work: Work) -> str:
 def _where_time_went(account: DeviceAccount) -> str:
     f = account.figures()
     kinds = [
-        f"{name} {percent(f[f'{kind}_ratio'])}"  # type: ignore[arg-type]
+        f"{name} {percent(f[f'{kind}_ratio'])}"
         for kind, name in (
             ("kernels", "kernels"),
             ("copies", "copies"),
@@ -56,12 +58,12 @@ def _where_time_went(account: DeviceAccount) -> str:
         if f[f"{kind}_ns"] or kind in {"kernels", "copies"}
     ]
     return (
-        f"{account.device['label']} was busy {percent(f['busy_ratio'])} of {duration(account.window.length_ns)}"  # type: ignore[arg-type]
-        f" ({account.window.basis}): {', '.join(kinds)}; idle {percent(f['idle_ratio'])}."  # type: ignore[arg-type]
+        f"{account.device['label']} was busy {percent(f['busy_ratio'])} of {duration(account.window.length_ns)}"
+        f" ({account.window.basis}): {', '.join(kinds)}; idle {percent(f['idle_ratio'])}."
     )
 
 
-def biggest_host_copies(account: DeviceAccount) -> dict[str, object] | None:
+def biggest_host_copies(account: DeviceAccount) -> dict[str, Any] | None:
     """The sender whose copies between host and device cost the most; loading a model does not count.
 
     By exposed time; copies on the way to the device only from after the loading phase.
@@ -79,9 +81,7 @@ def biggest_host_copies(account: DeviceAccount) -> dict[str, object] | None:
         pl.col("in_call_ns").sum(),
         pl.col("waits").any(),
     )
-    return groups.sort("exposed_ns", "bytes", *by, descending=[True, True, *([False] * len(by))]).row(
-        0, named=True
-    )
+    return groups.sort("exposed_ns", "bytes", *by, descending=[True, True, *([False] * len(by))]).row(0, named=True)
 
 
 def _copies(account: DeviceAccount) -> str | None:
@@ -89,15 +89,13 @@ def _copies(account: DeviceAccount) -> str | None:
     if top is None:
         return None
     requests = account.requests.count if account.requests else 0
-    each = f", {size(top['bytes'] / requests)} a request" if requests else ""  # type: ignore[operator]
+    each = f", {size(top['bytes'] / requests)} a request" if requests else ""
     path = account_path(account, top["path"])
     sender = f", sent from {path}" if path else ""
-    share = percent(top["exposed_ns"] / account.window.length_ns)  # type: ignore[operator]
-    held = (
-        f" and {duration(top['in_call_ns'])} of the host inside the copy calls" if top["in_call_ns"] else ""
-    )  # type: ignore[arg-type]
+    share = percent(top["exposed_ns"] / account.window.length_ns)
+    held = f" and {duration(top['in_call_ns'])} of the host inside the copy calls" if top["in_call_ns"] else ""
     return (
-        f"{count(top['count'])} {top['kind_name']} copies ({top['src']} to {top['dst']}) moved {size(top['bytes'])}"  # type: ignore[arg-type]
+        f"{count(top['count'])} {top['kind_name']} copies ({top['src']} to {top['dst']}) moved {size(top['bytes'])}"
         f"{each}{sender}: {share} of the window with no kernel beside them{held}."
     )
 
@@ -112,23 +110,19 @@ def account_path(account: DeviceAccount, path: object) -> str | None:
 
 def _idle(account: DeviceAccount) -> str | None:
     table = account.tables["idle_by_activity"]
-    if not table.height or account.figures()["idle_ratio"] < 0.1:  # type: ignore[operator]
+    if not table.height or account.figures()["idle_ratio"] < 0.1:
         return None
     parts = [f"{percent(r['idle_ratio'])} {r['activity']}" for r in table.head(3).to_dicts()]
     waited = account.figures()["idle_while_host_blocked_ratio"]
     return (
         f"While the GPU was idle its host thread was in: {', '.join(parts)} (shares of the window);"
-        f" for {percent(waited)} of the window the host was blocked and the GPU idle."  # type: ignore[arg-type]
+        f" for {percent(waited)} of the window the host was blocked and the GPU idle."
     )
 
 
 def _loading(account: DeviceAccount) -> str | None:
     loading = account.loading
-    if (
-        loading is None
-        or loading.wall_ratio < LOADING_WORTH_SAYING
-        or account.window.start_ns >= loading.end_ns
-    ):
+    if loading is None or loading.wall_ratio < LOADING_WORTH_SAYING or account.window.start_ns >= loading.end_ns:
         return None
     return (
         f"The first {percent(loading.wall_ratio)} of the recording loads a model ({size(loading.bytes)} to the device,"

@@ -1,7 +1,6 @@
 """Builds small nsys-shaped SQLite exports of any release for tests."""
 
 # The methods' order is that of the columns; tests write many rows and read better with positions.
-# ruff: noqa: PLR0917
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The exports that tests build, and the standard scenario that fills them."""
 
-# ruff: noqa: PLR0917
-
 from __future__ import annotations
 
 from collections import Counter, defaultdict
@@ -211,8 +209,7 @@ def _truth(b: ExportBuilder, operations: list[Row]) -> Row:
         "gpu_names": {0: "NVIDIA L4", 1: "NVIDIA H200"},
         "devices": {key: _times(ops) for key, ops in devices.items()},  # (pid, CUDA ordinal) -> ns
         "gpus": {  # TARGET_INFO_GPU.id -> ns, where the export tells which device is which GPU
-            gpu: _times([op for key, ops in devices.items() if GPU_OF[key] == gpu for op in ops])
-            for gpu in (0, 1)
+            gpu: _times([op for key, ops in devices.items() if GPU_OF[key] == gpu for op in ops]) for gpu in (0, 1)
         },
         "requests": {
             name: {"kernels": sum(op["kind"] == "kernel" for op in ops), "copies": _copies(ops)}

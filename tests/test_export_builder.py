@@ -98,8 +98,7 @@ def test_counts_and_bytes(recording: tuple[sqlite3.Connection, Row]) -> None:
     assert (truth["kernels"], truth["memsets"], truth["syncs"]) == (8 + 2 + 3 + 1 + 3, 4, 4 + 1 + 3)
     assert one(db, "SELECT SUM(bytes) FROM CUPTI_ACTIVITY_KIND_MEMSET") == truth["memset_bytes"] == 16_384
     copies = db.execute(
-        "SELECT copyKind, srcKind, dstKind, COUNT(*), SUM(bytes)"
-        " FROM CUPTI_ACTIVITY_KIND_MEMCPY GROUP BY 1, 2, 3"
+        "SELECT copyKind, srcKind, dstKind, COUNT(*), SUM(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY GROUP BY 1, 2, 3"
     )
     assert {tuple(row[:3]): tuple(row[3:]) for row in copies} == truth["copies"]
     assert truth["copies"] == {
@@ -226,8 +225,7 @@ def test_rows_beside_the_scenario(release: str, tmp_path: Path) -> None:
     b.copy(50, 60, 8, DTOH, DEVICE, PINNED, 0, 7, correlation, 1, copyCount=None)
     with closing(sqlite3.connect(b.write(tmp_path / "trace.sqlite"))) as db:
         stack = db.execute(
-            "SELECT value, unresolved FROM CUDA_CALLCHAINS JOIN StringIds s ON s.id = symbol"
-            " ORDER BY stackDepth"
+            "SELECT value, unresolved FROM CUDA_CALLCHAINS JOIN StringIds s ON s.id = symbol ORDER BY stackDepth"
         )
         assert stack.fetchall() == [("cudaLaunchKernel", 0), ("0x7f00", 1)]
         assert one(db, 'SELECT "end" FROM CUPTI_ACTIVITY_KIND_GRAPH_TRACE') == 40

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from nsysparse.accounting.windows import Window
-from nsysparse.intervals import Intervals, Times, owned
+from nsysparse.intervals import Intervals, Times, owned, times
 from nsysparse.joins.work import Work
 
 KINDS = ("kernels", "copies", "memsets", "graphs", "migrations")
@@ -39,10 +40,10 @@ class Busy:
         """Window minus everything."""
         return self.everything.gaps(self.window.start_ns, self.window.end_ns)
 
-    def summary(self) -> dict[str, object]:
+    def summary(self) -> dict[str, Any]:
         """Lengths in ns, and shares of the window; the names that every output uses."""
         length = self.window.length_ns
-        figures: dict[str, object] = {
+        figures: dict[str, Any] = {
             "window": self.window.name,
             "window_basis": self.window.basis,
             "window_start_ns": self.window.start_ns,
@@ -58,12 +59,8 @@ class Busy:
             "copies_overlapped_ns": copies - self.exposed.length,
             "held_up_ns": self.held_up.length,
         }
-        shares = {k.removesuffix("_ns") + "_ratio": v / length for k, v in figures.items() if _is_part(k, v)}
-        return figures | shares
-
-
-def _is_part(name: str, value: object) -> bool:
-    return name.endswith("_ns") and not name.startswith("window")
+        parts = [k for k in figures if k.endswith("_ns") and not k.startswith("window")]
+        return figures | {f"{k.removesuffix('_ns')}_ratio": figures[k] / length for k in parts}
 
 
 def measure_busy(work: Work, window: Window) -> Busy:
@@ -109,4 +106,4 @@ def exposed_parts(copies: pl.DataFrame, busy: Busy) -> Times:
         busy: The same window.
     """
     start, end = owned(copies["from_ns"], copies["to_ns"])
-    return np.maximum(end - start, 0) - busy.compute.covered(start, end)
+    return times(np.maximum(end - start, 0) - busy.compute.covered(start, end))

@@ -43,18 +43,16 @@ def detail_copies(work: Work, busy: Busy) -> pl.DataFrame:
         ``kind_name``, ``src``, ``dst``, ``peer``, ``waits`` and ``in_call_ns`` (time in its call; NULL inside graphs).
     """
     inside = in_window(work.copies, busy.window)
-    calls = work.calls.select("call", "waits")
-    direct = pl.col("does").cast(pl.String) == "copy"
-    return (
-        inside.with_columns(exposed_ns=pl.Series(exposed_parts(inside, busy)))
-        .join(calls, on="call", how="left", maintain_order="left")
-        .with_columns(
-            kind_name=_named("kind", schema.COPY_KINDS),
-            src=_named("src_kind", schema.MEMORY_KINDS),
-            dst=_named("dst_kind", schema.MEMORY_KINDS),
-            peer=pl.when(pl.col("kind") == 10).then(pl.format("{} to {}", "src_ordinal", "dst_ordinal")),
-            in_call_ns=pl.when(direct).then(pl.col("call_end_ns") - pl.col("call_start_ns")),
-        )
+    direct = pl.col("does") == "copy"
+    return inside.with_columns(
+        exposed_ns=pl.Series(exposed_parts(inside, busy)),
+        waits=work.calls["waits"].gather(inside["call"]),
+    ).with_columns(
+        kind_name=_named("kind", schema.COPY_KINDS),
+        src=_named("src_kind", schema.MEMORY_KINDS),
+        dst=_named("dst_kind", schema.MEMORY_KINDS),
+        peer=pl.when(pl.col("kind") == 10).then(pl.format("{} to {}", "src_ordinal", "dst_ordinal")),
+        in_call_ns=pl.when(direct).then(pl.col("call_end_ns") - pl.col("call_start_ns")),
     )
 
 
@@ -64,9 +62,7 @@ def _named(column: str, names: dict[int, str]) -> pl.Expr:
     return pl.coalesce(known, pl.format("kind {}", number), pl.lit("n/a")).alias(column)
 
 
-def table_copies(
-    copies: pl.DataFrame, by: list[str], busy: Busy, requests: int | None = None
-) -> pl.DataFrame:
+def table_copies(copies: pl.DataFrame, by: list[str], busy: Busy, requests: int | None = None) -> pl.DataFrame:
     """Copies in groups.
 
     Args:
@@ -97,9 +93,7 @@ def table_copies(
         size.filter(counted).max().alias("max_bytes"),
         _rate(size.filter(counted).sum(), took.filter(counted).sum()).alias("bandwidth"),
         pl.col("in_call_ns").filter(counted).sum(),
-        _rate(size.filter(with_call).sum(), pl.col("in_call_ns").filter(with_call).sum()).alias(
-            "call_bandwidth"
-        ),
+        _rate(size.filter(with_call).sum(), pl.col("in_call_ns").filter(with_call).sum()).alias("call_bandwidth"),
         single.max().alias("best_bandwidth"),
     )
     per_request = pl.col("bytes") / requests if requests else pl.lit(None, pl.Float64)
@@ -166,9 +160,7 @@ def table_memsets(work: Work, busy: Busy) -> pl.DataFrame:
 
 def table_migrations(work: Work, busy: Busy) -> pl.DataFrame:
     """Unified-memory migrations by kind: ``kind``, ``count``, ``bytes``, ``time_ns``. In no other table of copies."""
-    inside = in_window(work.migrations, busy.window).with_columns(
-        kind=_named("kind", schema.COPY_KINDS).alias("kind")
-    )
+    inside = in_window(work.migrations, busy.window).with_columns(kind=_named("kind", schema.COPY_KINDS).alias("kind"))
     counted = pl.col("counted")
     return (
         inside.group_by("kind")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -10,12 +11,13 @@ from nsysparse.accounting import copies as copying
 from nsysparse.accounting import idle as idling
 from nsysparse.accounting import kernels as running
 from nsysparse.accounting.busy import Busy, measure_busy
-from nsysparse.accounting.host import Activity, Host, measure_host
+from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host, measure_host
 from nsysparse.accounting.loading import Loading, find_loading
 from nsysparse.accounting.nvtx import table_paths, table_start_end
 from nsysparse.accounting.requests import Requests, find_requests
 from nsysparse.accounting.timeline import bin_window
 from nsysparse.accounting.windows import Window, choose_window, phases, repeated_ranges
+from nsysparse.intervals import Intervals
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
 
@@ -60,11 +62,12 @@ class DeviceAccount:
         timeline: Binned window.
         tables: Aggregated tables by name, complete and in their printed order.
         paths: NVTX paths by number (see :class:`nsysparse.joins.ranges.Ranges`).
+        hole: The part of the window over which the recording is known to be incomplete.
     """
 
-    device: dict[str, object]
+    device: dict[str, Any]
     window: Window
-    phases: dict[str, dict[str, object]]
+    phases: dict[str, dict[str, Any]]
     busy: Busy
     host: Host
     loading: Loading | None
@@ -76,15 +79,14 @@ class DeviceAccount:
     timeline: pl.DataFrame
     tables: dict[str, pl.DataFrame]
     paths: pl.DataFrame
+    hole: Intervals
 
     @property
     def number(self) -> int:
         """Number of the device in this recording."""
-        value = self.device["device"]
-        assert isinstance(value, int)
-        return value
+        return int(self.device["device"])
 
-    def figures(self) -> dict[str, object]:
+    def figures(self) -> dict[str, Any]:
         """The window's summary with the host's figures and the four utilizations."""
         summary = self.busy.summary()
         length = self.window.length_ns
@@ -93,18 +95,23 @@ class DeviceAccount:
         return summary | {
             "host_blocked_in_copies_ns": blocked.length,
             "host_blocked_in_copies_ratio": blocked.length / length,
-            "host_in_copy_or_sync_ns": self.host.in_copy_or_sync.clip(
-                self.window.start_ns, self.window.end_ns
-            ).length,
+            "host_in_copy_or_sync_ns": self.host.in_copy_or_sync.clip(self.window.start_ns, self.window.end_ns).length,
             "host_blocked_ns": self.host.blocked.length,
             "idle_while_host_blocked_ns": idle_waiting.length,
             "idle_while_host_blocked_ratio": idle_waiting.length / length,
             "sm_fill_ratio": self.sm_fill,
+            "hole_ns": self.hole.length,
+            "hole_ratio": self.hole.length / length,
         }
 
 
 def account_for(
-    work: Work, row: dict[str, object], options: Options, activity: Activity, trace: Trace
+    work: Work,
+    row: dict[str, Any],
+    options: Options,
+    activity: Activity,
+    trace: Trace,
+    holes: Intervals,
 ) -> DeviceAccount:
     """Measure one device.
 
@@ -114,44 +121,19 @@ def account_for(
         options: What the user asked for.
         activity: What each thread was doing.
         trace: The recording, for texts.
+        holes: When the recording is known to be incomplete.
     """
     repeats = repeated_ranges(work)
     offered = phases(work, repeats)
     window = choose_window(options.window, offered, repeats, work)
     busy = measure_busy(work, window)
-    summaries = {name: measure_busy(work, w).summary() for name, w in offered.items()}
     kernels = running.detail_kernels(work, busy, row)
     copies = copying.detail_copies(work, busy)
     host = measure_host(work, busy, trace)
     gaps = idling.find_gaps(work, busy, host, activity)
     requests = find_requests(work, copies, busy, repeats, options.request_range, options.requests)
-    count = requests.count if requests else None
-    named = copies.join(
-        host.threads.select("thread", thread_name="name"), on="thread", how="left", maintain_order="left"
-    )
-    named = named.with_columns(
-        api=pl.col("api").cast(pl.String),
-        pid=pl.col("thread").replace_strict(
-            host.threads["thread"], host.threads["pid"], default=None, return_dtype=pl.Int64
-        ),
-    )
-    model = row.get("name")
-    peak = options.link_peak or copying.link_peak(model if isinstance(model, str) else None)
-    paths = work.ranges.paths.select("path", nvtx="text")
-    by_sender = named.join(paths, on="path", how="left", maintain_order="left").with_columns(
-        pl.col("path_by").cast(pl.String)
-    )
     tables = {
-        "copies_by_kind": copying.table_copies(named, ["kind_name", "src", "dst", "peer"], busy, count),
-        "copies_by_api": copying.table_copies(named, ["api", "kind_name"], busy, count),
-        "copies_by_thread": copying.table_copies(
-            named, ["pid", "thread_name", "thread", "kind_name"], busy, count
-        ),
-        "copies_by_sender": copying.table_copies(
-            by_sender, ["nvtx", "path_by", "api", "kind_name", "src", "dst"], busy, count
-        ),
-        "copy_busy": copying.busy_by_kind(copies),
-        "copy_sizes": copying.size_histogram(copies),
+        **_copy_tables(copies, work, busy, host, requests),
         "memsets": copying.table_memsets(work, busy),
         "migrations": copying.table_migrations(work, busy),
         "kernels": running.table_kernels(kernels, trace, busy),
@@ -165,27 +147,52 @@ def account_for(
         "requests": requests.frame if requests and requests.frame is not None else pl.DataFrame(),
     }
     return DeviceAccount(
-        row | {"link_peak": peak},
-        window,
-        summaries,
-        busy,
-        host,
-        find_loading(work),
-        requests,
-        kernels,
-        copies,
-        gaps,
-        running.mean_fill(kernels),
-        bin_window(copies, busy),
-        tables,
-        work.ranges.paths,
+        device=row | {"link_peak": options.link_peak or copying.link_peak(row["name"])},
+        window=window,
+        phases={name: measure_busy(work, w).summary() for name, w in offered.items()},
+        busy=busy,
+        host=host,
+        loading=find_loading(work),
+        requests=requests,
+        kernels=kernels,
+        copies=copies,
+        gaps=gaps,
+        sm_fill=running.mean_fill(kernels),
+        timeline=bin_window(copies, busy),
+        tables=tables,
+        paths=work.ranges.paths,
+        hole=holes.clip(window.start_ns, window.end_ns),
     )
+
+
+def _copy_tables(
+    copies: pl.DataFrame, work: Work, busy: Busy, host: Host, requests: Requests | None
+) -> dict[str, pl.DataFrame]:
+    """The tables that are groups of copies."""
+    threads = host.threads.select("thread", "pid", thread_name="name")
+    paths = work.ranges.paths.select("path", nvtx="text")
+    named = (
+        copies.join(threads, on="thread", how="left", maintain_order="left")
+        .join(paths, on="path", how="left", maintain_order="left")
+        .with_columns(pl.col("api", "path_by").cast(pl.String))
+    )
+    groups = {
+        "copies_by_kind": ["kind_name", "src", "dst", "peer"],
+        "copies_by_api": ["api", "kind_name"],
+        "copies_by_thread": ["pid", "thread_name", "thread", "kind_name"],
+        "copies_by_sender": ["nvtx", "path_by", "api", "kind_name", "src", "dst"],
+    }
+    count = requests.count if requests else None
+    return {name: copying.table_copies(named, by, busy, count) for name, by in groups.items()} | {
+        "copy_busy": copying.busy_by_kind(copies),
+        "copy_sizes": copying.size_histogram(copies),
+    }
 
 
 def _longest(gaps: pl.DataFrame, work: Work, host: Host, n: int = 100) -> pl.DataFrame:
     """The longest gaps with the name of their thread, their NVTX path and what the host did most."""
     longest = gaps.sort("gap_ns", "start_ns", descending=[True, False]).head(n)
-    activities = [*idling.ACTIVITIES, idling.NOTHING, idling.UNKNOWN_THREAD]
+    activities = [*ACTIVITIES, NOTHING, idling.UNKNOWN_THREAD]
     return (
         longest.with_columns(
             most=pl.concat_list(activities)
@@ -194,8 +201,6 @@ def _longest(gaps: pl.DataFrame, work: Work, host: Host, n: int = 100) -> pl.Dat
             most_ns=pl.max_horizontal(activities),
         )
         .join(work.ranges.paths.select("path", nvtx="text"), on="path", how="left", maintain_order="left")
-        .join(
-            host.threads.select("thread", thread_name="name"), on="thread", how="left", maintain_order="left"
-        )
+        .join(host.threads.select("thread", thread_name="name"), on="thread", how="left", maintain_order="left")
         .select("start_ns", "end_ns", "gap_ns", "thread_name", "next", "nvtx", "most", "most_ns")
     )

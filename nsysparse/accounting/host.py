@@ -71,14 +71,10 @@ def thread_names(trace: Trace, threads: pl.Series) -> pl.DataFrame:
 def measure_host(work: Work, busy: Busy, trace: Trace) -> Host:
     """Account for the threads that sent work to this device inside the window."""
     low, high = busy.window.start_ns, busy.window.end_ns
-    sent = work.all().filter(
-        (pl.col("start_ns") < high) & (pl.col("end_ns") > low) & pl.col("thread").is_not_null()
-    )
+    sent = work.all().filter((pl.col("start_ns") < high) & (pl.col("end_ns") > low) & pl.col("thread").is_not_null())
     feeding = sent.group_by("thread").len("operations").sort("operations", "thread", descending=[True, False])
     calls = work.calls.filter(
-        pl.col("thread").is_in(feeding["thread"].implode())
-        & (pl.col("start_ns") < high)
-        & (pl.col("end_ns") > low)
+        pl.col("thread").is_in(feeding["thread"].implode()) & (pl.col("start_ns") < high) & (pl.col("end_ns") > low)
     )
     idle = busy.idle
     rows, unions = [], []
@@ -119,8 +115,8 @@ def measure_host(work: Work, busy: Busy, trace: Trace) -> Host:
 
 
 def _does(function: str) -> pl.Expr:
-    names = [function, "graph launch"] if function == "launch" else [function]
-    return pl.col("does").cast(pl.String).is_in(names)
+    does = pl.col("does")
+    return (does == "launch") | (does == "graph launch") if function == "launch" else does == function
 
 
 def _clipped(frame: pl.DataFrame, low: int, high: int) -> Intervals:
@@ -153,7 +149,7 @@ class Activity:
 
     def _work_out(self, thread: int) -> dict[str, Intervals]:
         mine = pl.col("thread") == thread
-        calls = self._calls.filter(mine).with_columns(pl.col("does").cast(pl.String))
+        calls = self._calls.filter(mine)
         raw = {
             "profiler overhead": self._overheads.filter(mine | pl.col("thread").is_null()),
             "other CUDA call": calls,

@@ -30,9 +30,9 @@ def find_gaps(work: Work, busy: Busy, host: Host, activity: Activity) -> pl.Data
     thread that sent the most.
 
     Returns:
-        ``start_ns``, ``end_ns``, ``gap_ns``, ``thread`` (NULL: unknown), ``path`` (NVTX path of that thread when the gap
-        began), ``next`` (kind of the operation that ended it, NULL at the window's end), and one column an activity
-        with its ns; these add up to ``gap_ns`` where the thread is known.
+        ``start_ns``, ``end_ns``, ``gap_ns``, ``thread`` (NULL: unknown), ``path`` (its NVTX path when the gap began),
+        ``next`` (kind of the operation that ended it, NULL at the window's end), and one column an activity with its
+        ns; these add up to ``gap_ns`` where the thread is known.
     """
     idle = busy.idle
     ops = work.all().sort("start_ns", maintain_order=True)
@@ -60,18 +60,14 @@ def _with_activity(gaps: pl.DataFrame, work: Work, activity: Activity) -> pl.Dat
     start, end = times(gaps["start_ns"]), times(gaps["end_ns"])
     for thread in gaps["thread"].unique().to_list():  # threads, not gaps
         here = np.flatnonzero(
-            (gaps["thread"].is_null() if thread is None else gaps["thread"] == thread)
-            .fill_null(False)
-            .to_numpy()
+            (gaps["thread"].is_null() if thread is None else gaps["thread"] == thread).fill_null(False).to_numpy()
         )
         if thread is None:
             columns[UNKNOWN_THREAD][here] = end[here] - start[here]
             continue
         for name, spent in activity.during(thread, start[here], end[here]).items():
             columns[name][here] = spent
-        found, _ = work.ranges.path_of(
-            pl.Series([thread] * here.size, dtype=pl.Int64), pl.Series(start[here])
-        )
+        found, _ = work.ranges.path_of(pl.Series([thread] * here.size, dtype=pl.Int64), pl.Series(start[here]))
         path[here] = found
     return gaps.with_columns(path=pl.Series(path), **{n: pl.Series(v) for n, v in columns.items()})
 
@@ -111,9 +107,7 @@ def total_activity(gaps: pl.DataFrame, busy: Busy) -> pl.DataFrame:
     activities = [*ACTIVITIES, NOTHING, UNKNOWN_THREAD]
     totals = gaps.select(pl.col(activities).sum()).row(0)
     return (
-        pl.DataFrame(
-            {"activity": activities, "idle_ns": totals}, schema={"activity": pl.String, "idle_ns": pl.Int64}
-        )
+        pl.DataFrame({"activity": activities, "idle_ns": totals}, schema={"activity": pl.String, "idle_ns": pl.Int64})
         .with_columns(idle_ratio=pl.col("idle_ns") / busy.window.length_ns)
         .filter(pl.col("idle_ns") > 0)
         .sort("idle_ns", "activity", descending=[True, False])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 from nsysparse.accounting.busy import Busy, in_window
@@ -13,7 +15,7 @@ REGISTER_UNIT, WARP_UNIT, SHARED_UNIT = 256, 4, 128
 SHARED_RESERVED = 1_024  # shared memory a block that the runtime takes, compute capability 8.0 and later
 
 
-def sm_fill(kernels: pl.DataFrame, device: dict[str, object]) -> pl.Series:
+def sm_fill(kernels: pl.DataFrame, device: dict[str, Any]) -> pl.Series:
     """For each kernel, its resident blocks over the blocks of its shape that the device can hold.
 
     A block's room is limited by warps, blocks, registers and shared memory an SM. 1 means that the grid fills every SM
@@ -38,7 +40,7 @@ def sm_fill(kernels: pl.DataFrame, device: dict[str, object]) -> pl.Series:
         by_registers = pl.lit(device["sm_registers"], pl.Int64) // a_warp // WARP_UNIT * WARP_UNIT // warps
         room.append(pl.when(pl.col("registers") > 0).then(by_registers))
     if device.get("sm_shared_bytes"):
-        modern = (device.get("compute_major") or 8) >= 8  # type: ignore[operator]
+        modern = (device.get("compute_major") or 8) >= 8
         used = pl.col("static_shared_bytes") + pl.col("dynamic_shared_bytes")
         used = used + (SHARED_RESERVED if modern else 0)
         used = (used + SHARED_UNIT - 1) // SHARED_UNIT * SHARED_UNIT
@@ -46,12 +48,12 @@ def sm_fill(kernels: pl.DataFrame, device: dict[str, object]) -> pl.Series:
     capacity = pl.max_horizontal(pl.min_horizontal(room), 1) * sms  # it ran, so one fits
     blocks = pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z")
     known = (threads > 0) & (blocks > 0)
-    return kernels.select(
-        sm_fill=pl.when(known).then((blocks / capacity).clip(0, 1)).otherwise(None).cast(pl.Float64)
-    )["sm_fill"]
+    return kernels.select(sm_fill=pl.when(known).then((blocks / capacity).clip(0, 1)).otherwise(None).cast(pl.Float64))[
+        "sm_fill"
+    ]
 
 
-def detail_kernels(work: Work, busy: Busy, device: dict[str, object]) -> pl.DataFrame:
+def detail_kernels(work: Work, busy: Busy, device: dict[str, Any]) -> pl.DataFrame:
     """The kernels that touch the window, with clipped times, ``counted`` and ``sm_fill``."""
     inside = in_window(work.kernels, busy.window)
     return inside.with_columns(sm_fill(inside, device))
@@ -84,9 +86,7 @@ def table_kernels(kernels: pl.DataFrame, trace: Trace, busy: Busy) -> pl.DataFra
         took.filter(counted).median().alias("median_ns"),
         took.filter(counted).min().alias("min_ns"),
         took.filter(counted).max().alias("max_ns"),
-        ((pl.col("sm_fill") * clipped).sum() / clipped.filter(pl.col("sm_fill").is_not_null()).sum()).alias(
-            "sm_fill"
-        ),
+        ((pl.col("sm_fill") * clipped).sum() / clipped.filter(pl.col("sm_fill").is_not_null()).sum()).alias("sm_fill"),
     )
     missing = pl.lit("(name not in the export)")
     total = table["time_ns"].sum()

@@ -96,9 +96,7 @@ def _with_ancestors(own: pl.DataFrame, paths: pl.DataFrame) -> pl.DataFrame:
 def _instances(work: Work, busy: Busy) -> pl.DataFrame:
     start = pl.col("start_ns")
     return (
-        work.ranges.frame.filter(
-            pl.col("push_pop") & (start >= busy.window.start_ns) & (start < busy.window.end_ns)
-        )
+        work.ranges.frame.filter(pl.col("push_pop") & (start >= busy.window.start_ns) & (start < busy.window.end_ns))
         .group_by("path")
         .agg(pl.len().cast(pl.Int64).alias("ranges"))
     )
@@ -138,17 +136,13 @@ def project_ranges(work: Work) -> pl.DataFrame:
     Returns:
         ``name``, ``instances``, ``projected_ns`` (sum), ``range_ns`` (sum of the ranges' own lengths), ``operations``.
     """
-    ops = (
-        work.all().filter(pl.col("path_by").cast(pl.String) == BY_THREAD).select("call", "start_ns", "end_ns")
-    )
+    ops = work.all().filter(pl.col("path_by").cast(pl.String) == BY_THREAD).select("call", "start_ns", "end_ns")
     by_call = ops.group_by("call").agg(
         pl.col("start_ns").min(), pl.col("end_ns").max(), pl.len().cast(pl.Int64).alias("operations")
     )
     calls = work.calls[by_call["call"]]
     nesting = work.ranges.nesting
-    level = by_call.with_columns(
-        node=pl.Series(nesting.enclosing(calls["thread"], calls["start_ns"], calls["end_ns"]))
-    )
+    level = by_call.with_columns(node=pl.Series(nesting.enclosing(calls["thread"], calls["start_ns"], calls["end_ns"])))
     parents, rows, found = pl.Series(nesting.parent), pl.Series(nesting.row), []
     while True:
         level = level.with_columns(row=rows.gather(level["node"])).filter(pl.col("row") >= 0)

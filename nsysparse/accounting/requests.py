@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsysparse.accounting.busy import Busy, exposed_parts, in_window
+from nsysparse.accounting.busy import Busy, in_window
 from nsysparse.accounting.windows import Repeats, match_ranges
 from nsysparse.errors import UsageError
 from nsysparse.intervals import Intervals
@@ -48,7 +48,7 @@ class Requests:
     unclaimed: int | None
 
     def distribution(self) -> pl.DataFrame:
-        """Per figure: ``figure``, ``unit``, ``sum``, ``mean``, ``median``, ``p95``, ``p99``, ``max`` (linear quantiles)."""
+        """One row a figure: ``figure``, ``unit``, ``sum``, ``mean``, ``median``, ``p95``, ``p99``, ``max``."""
         if self.frame is None or not self.frame.height:
             return pl.DataFrame(
                 schema={"figure": pl.String, "unit": pl.String}
@@ -104,9 +104,9 @@ def find_requests(
     else:
         return None
     window = busy.window
-    ranges = ranges.filter(
-        (pl.col("start_ns") >= window.start_ns) & (pl.col("start_ns") < window.end_ns)
-    ).sort("start_ns", "range")
+    ranges = ranges.filter((pl.col("start_ns") >= window.start_ns) & (pl.col("start_ns") < window.end_ns)).sort(
+        "start_ns", "range"
+    )
     frame, unclaimed = _measure(work, copies, busy, ranges)
     return Requests(ranges.height, basis, frame, unclaimed)
 
@@ -115,7 +115,7 @@ def _measure(work: Work, copies: pl.DataFrame, busy: Busy, ranges: pl.DataFrame)
     owner = _Owner(ranges, work)
     kernels = in_window(work.kernels, busy.window)
     kernels = kernels.with_columns(request=owner.of(kernels))
-    copies = copies.with_columns(request=owner.of(copies), exposed_ns=pl.Series(exposed_parts(copies, busy)))
+    copies = copies.with_columns(request=owner.of(copies))
     counted, clipped, size = (
         pl.col("counted"),
         pl.col("to_ns") - pl.col("from_ns"),

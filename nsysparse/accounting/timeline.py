@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.busy import KINDS, Busy
 from nsysparse.intervals import Times, times
 
 BINS = 600
+Rates = npt.NDArray[np.float64]
 
 
 def bin_window(copies: pl.DataFrame, busy: Busy, bins: int = BINS) -> pl.DataFrame:
@@ -27,9 +31,9 @@ def bin_window(copies: pl.DataFrame, busy: Busy, bins: int = BINS) -> pl.DataFra
     edges = np.unique(np.linspace(low, high, min(bins, high - low) + 1).round().astype(np.int64))
     start, end = edges[:-1], edges[1:]
     width = end - start
-    columns = {"from_ns": start, "to_ns": end}
-    for kind in KINDS:
-        columns[f"{kind}_ratio"] = busy.by_kind[kind].covered(start, end) / width
+    columns: dict[str, npt.NDArray[Any]] = {"from_ns": start, "to_ns": end}
+    for work_kind in KINDS:
+        columns[f"{work_kind}_ratio"] = busy.by_kind[work_kind].covered(start, end) / width
     columns["idle_ratio"] = 1 - busy.everything.covered(start, end) / width
     kind = copies["kind_name"]
     for name, chosen in {
@@ -41,7 +45,7 @@ def bin_window(copies: pl.DataFrame, busy: Busy, bins: int = BINS) -> pl.DataFra
     return pl.DataFrame(columns)
 
 
-def _throughput(copies: pl.DataFrame, edges: Times) -> np.ndarray:
+def _throughput(copies: pl.DataFrame, edges: Times) -> Rates:
     """Bytes a second in each bin."""
     start, end = times(copies["start_ns"]), times(copies["end_ns"])
     took = np.maximum(end - start, 1)
@@ -50,11 +54,12 @@ def _throughput(copies: pl.DataFrame, edges: Times) -> np.ndarray:
     return np.maximum(np.diff(moved), 0) / np.diff(edges) * 1e9
 
 
-def _ramp(start: Times, rate: np.ndarray, edges: Times) -> np.ndarray:
+def _ramp(start: Times, rate: Rates, edges: Times) -> Rates:
     """Sum over all i of rate[i] * max(0, edge - start[i]), at each edge."""
     order = np.argsort(start, kind="stable")
     origin = edges[0]
     begun = np.searchsorted(start[order], edges, side="right")
     rates = np.concatenate(([0.0], np.cumsum(rate[order])))
     offsets = np.concatenate(([0.0], np.cumsum(rate[order] * (start[order] - origin))))
-    return rates[begun] * (edges - origin) - offsets[begun]
+    ramp: Rates = rates[begun] * (edges - origin) - offsets[begun]
+    return ramp

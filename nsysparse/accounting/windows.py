@@ -144,9 +144,7 @@ def _second_start(frame: pl.DataFrame) -> int | None:
     return there
 
 
-def choose_window(
-    asked: str | None, offered: dict[str, Window], repeats: Repeats | None, work: Work
-) -> Window:
+def choose_window(asked: str | None, offered: dict[str, Window], repeats: Repeats | None, work: Work) -> Window:
     """The window to report on.
 
     Args:

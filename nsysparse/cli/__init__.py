@@ -86,17 +86,9 @@ def main() -> None:
             raise
         fail(error)
     except MemoryError:
-        fail(
-            NsysparseError(
-                "out of memory", "analyze a part of the trace with --window, or use a larger machine"
-            )
-        )
+        fail(NsysparseError("out of memory", "analyze a part of the trace with --window, or use a larger machine"))
     except Exception as error:
         if debug:
             raise
         text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        fail(
-            NsysparseError(
-                f"internal error: {text}", "run again with --debug in front and report what it prints"
-            )
-        )
+        fail(NsysparseError(f"internal error: {text}", "run again with --debug in front and report what it prints"))

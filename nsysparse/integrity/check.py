@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
+
+from nsysparse.intervals import Intervals
 
 
 class Status(Enum):
@@ -75,6 +77,11 @@ class Verdict:
         return tuple(sorted((h for c in self.checks for h in c.holes), key=lambda h: (h.start_ns, h.end_ns)))
 
     @property
+    def hole(self) -> Intervals:
+        """Union of the holes."""
+        return Intervals.union_of([h.start_ns for h in self.holes], [h.end_ns for h in self.holes])
+
+    @property
     def summary(self) -> str:
         """One sentence."""
         if self.status is Status.OK:
@@ -82,3 +89,21 @@ class Verdict:
         said = " ".join(c.summary for c in self.checks if c.status is self.status)
         word = "incomplete" if self.status is Status.INCOMPLETE else "perhaps incomplete"
         return f"This recording is {word}: {said}"
+
+    def to_dict(self) -> dict[str, object]:
+        """The verdict as plain data for JSON."""
+        return {
+            "status": self.status.value,
+            "summary": self.summary,
+            "holes": [asdict(h) for h in self.holes],
+            "checks": [
+                {
+                    "id": c.id,
+                    "title": c.title,
+                    "status": c.status.value,
+                    "summary": c.summary,
+                    "evidence": c.evidence,
+                }
+                for c in self.checks
+            ],
+        }

@@ -20,16 +20,14 @@ def graph_mode(trace: Trace) -> str | None:
 def check_graphs(trace: Trace, work: Work) -> Check:
     """Graph mode, nsys's default, records a graph as one row."""
     mode = graph_mode(trace)
-    launches = work.calls.filter(pl.col("does").cast(pl.String) == "graph launch").height
+    launches = work.calls.filter(pl.col("does") == "graph launch").height
     evidence: dict[str, object] = {"mode": mode, "graph_rows": work.graphs.height, "graph_launches": launches}
     if work.graphs.height:
         text = (
-            f"{units.count(work.graphs.height)} CUDA graphs were recorded whole: their kernels and copies are not in this"
-            " recording. Record with --cuda-graph-trace=node to see them."
+            f"{units.count(work.graphs.height)} CUDA graphs were recorded whole: their kernels and copies are not"
+            " in this recording. Record with --cuda-graph-trace=node to see them."
         )
         return Check("graphs", "CUDA graphs", Status.NOTE, text, evidence)
     if launches:
-        return Check(
-            "graphs", "CUDA graphs", Status.OK, "Graph launches show their kernels and copies.", evidence
-        )
+        return Check("graphs", "CUDA graphs", Status.OK, "Graph launches show their kernels and copies.", evidence)
     return Check("graphs", "CUDA graphs", Status.NOT_APPLICABLE, "No CUDA graph was launched.", evidence)

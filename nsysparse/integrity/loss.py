@@ -25,14 +25,14 @@ MISSING_RATIO = 0.01  # of work calls without a GPU row, from which the recordin
 
 
 def _work_calls(work: Work) -> pl.DataFrame:
-    return work.calls.filter(pl.col("does").cast(pl.String).is_in(list(WORK)) & ~pl.col("failed"))
+    return work.calls.filter(pl.any_horizontal(pl.col("does") == w for w in WORK) & ~pl.col("failed"))
 
 
 def _captured(work: Work, calls: pl.DataFrame) -> npt.NDArray[np.bool_]:
     """Calls made while their thread was capturing into a graph: they have no GPU row and lost none."""
     inside = np.zeros(calls.height, np.bool_)
-    does = pl.col("does").cast(pl.String)
-    marks = work.calls.filter(does.is_in(["begin capture", "end capture"])).sort("start_ns")
+    does = pl.col("does")
+    marks = work.calls.filter((does == "begin capture") | (does == "end capture")).sort("start_ns")
     forever = np.iinfo(np.int64).max
     for (thread,), part in marks.group_by("thread", maintain_order=True):
         begin = part.filter(does == "begin capture")["start_ns"].to_numpy()
@@ -50,9 +50,7 @@ def check_missing_rows(work: Work) -> Check:
     title = "Calls with their GPU rows"
     calls = _work_calls(work)
     if not calls.height:
-        return Check(
-            "missing_rows", title, Status.NOT_APPLICABLE, "No call that sends GPU work was recorded.", {}
-        )
+        return Check("missing_rows", title, Status.NOT_APPLICABLE, "No call that sends GPU work was recorded.", {})
     used = np.zeros(work.calls.height, np.bool_)
     used[work.all()["call"].drop_nulls().to_numpy()] = True
     without = calls.filter(~used[calls["call"].to_numpy()])
@@ -82,14 +80,9 @@ def check_missing_rows(work: Work) -> Check:
 def check_id_jumps(work: Work) -> Check:
     """Jumps in a process's correlation ids between neighbouring calls."""
     title = "Correlation ids"
-    ids = work.calls.filter(pl.col("correlation") > 0).select("process", "correlation", "start_ns", "end_ns")
-    if ids.height < 2:
+    largest, found = _jumps(work.calls)
+    if largest is None:
         return Check("id_jumps", title, Status.NOT_APPLICABLE, "Too few calls to look for jumps.", {})
-    ids = ids.sort("process", "correlation").with_columns(
-        jump=pl.col("correlation").diff().over("process"), before_ns=pl.col("end_ns").shift(1).over("process")
-    )
-    largest = int(ids["jump"].max() or 0)  # type: ignore[arg-type]
-    found = ids.filter(pl.col("jump") > JUMP_SUSPECT).sort("jump", descending=True)
     evidence: dict[str, object] = {"largest_jump": largest, "jumps": found.height}
     if not found.height:
         text = f"Correlation ids have no jump larger than {units.count(largest)}."
@@ -113,6 +106,39 @@ def check_id_jumps(work: Work) -> Check:
     return Check("id_jumps", title, status, text, evidence, holes)
 
 
+def _jumps(calls: pl.DataFrame) -> tuple[int | None, pl.DataFrame]:
+    """The largest jump between neighbouring ids of a process, and the jumps above JUMP_SUSPECT.
+
+    Returns:
+        Largest jump (None: fewer than two ids), and ``jump``, ``before_ns``, ``start_ns``, ``process``; largest first.
+    """
+    largest, parts = None, []
+    used = calls.select("process", "correlation", "start_ns", "end_ns").filter(pl.col("correlation") > 0)
+    for (process,), part in used.group_by("process", maintain_order=True):
+        ids = np.sort(part["correlation"].to_numpy())
+        steps = np.diff(ids)
+        if not steps.size:
+            continue
+        largest = max(largest or 0, int(steps.max()))
+        at = np.flatnonzero(steps > JUMP_SUSPECT)
+        if at.size:
+            edges = part.unique("correlation", keep="first")
+            jumps = pl.DataFrame({"before": ids[at], "after": ids[at + 1]})
+            before = edges.select(before="correlation", before_ns="end_ns")
+            jumps = jumps.join(before, on="before").join(edges, left_on="after", right_on="correlation")
+            parts.append(
+                jumps.select(
+                    (pl.col("after") - pl.col("before")).alias("jump"),
+                    "before_ns",
+                    "start_ns",
+                    process=pl.lit(process),
+                )
+            )
+    columns = ("jump", "before_ns", "start_ns", "process")
+    found = pl.concat(parts) if parts else pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64))
+    return largest, found.sort("jump", "start_ns", descending=[True, False])
+
+
 def check_empty_ranges(work: Work, jumps: tuple[Hole, ...]) -> Check:
     """Runs of NVTX ranges without a call, where their siblings hold the same number each."""
     title = "NVTX ranges with their calls"
@@ -122,13 +148,9 @@ def check_empty_ranges(work: Work, jumps: tuple[Hole, ...]) -> Check:
     counts = _calls_inside(ranges, _work_calls(work))
     runs = _suspicious_runs(ranges.with_columns(calls=pl.Series(counts)))
     if not runs.height:
-        return Check(
-            "empty_ranges", title, Status.OK, "No run of NVTX ranges lacks the calls its siblings hold.", {}
-        )
+        return Check("empty_ranges", title, Status.OK, "No run of NVTX ranges lacks the calls its siblings hold.", {})
     worst = (
-        runs.sort("start_ns", "ranges", descending=[False, True])
-        .sort("missing", descending=True)
-        .row(0, named=True)
+        runs.sort("start_ns", "ranges", descending=[False, True]).sort("missing", descending=True).row(0, named=True)
     )
     sure = any(h.start_ns < worst["end_ns"] and worst["start_ns"] < h.end_ns for h in jumps)
     text = (
@@ -149,23 +171,17 @@ def check_empty_ranges(work: Work, jumps: tuple[Hole, ...]) -> Check:
     # Alone it could be a program that skips work; with a jump of the ids at the same time it is loss.
     status = Status.INCOMPLETE if sure else Status.SUSPECT
     keys = ("label", "ranges", "all", "typical", "missing", "start_ns", "end_ns")
-    return Check(
-        "empty_ranges", title, status, text, {k: worst[k] for k in keys} | {"confirmed": sure}, holes
-    )
+    return Check("empty_ranges", title, status, text, {k: worst[k] for k in keys} | {"confirmed": sure}, holes)
 
 
 def _calls_inside(ranges: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]:
     """Calls that start inside each range on its thread; a binary search a thread."""
     counts = np.zeros(ranges.height, np.int64)
     threads = ranges["thread"].unique().to_list()
-    by_thread = (
-        calls.filter(pl.col("thread").is_in(threads)).sort("start_ns").partition_by("thread", as_dict=True)
-    )
+    by_thread = calls.filter(pl.col("thread").is_in(threads)).sort("start_ns").partition_by("thread", as_dict=True)
     for thread in threads:
         here = (ranges["thread"] == thread).to_numpy()
-        starts = (
-            by_thread[(thread,)]["start_ns"].to_numpy() if (thread,) in by_thread else np.empty(0, np.int64)
-        )
+        starts = by_thread[(thread,)]["start_ns"].to_numpy() if (thread,) in by_thread else np.empty(0, np.int64)
         low = np.searchsorted(starts, ranges["start_ns"].to_numpy()[here], side="left")
         high = np.searchsorted(starts, ranges["end_ns"].to_numpy()[here], side="right")
         counts[here] = high - low
@@ -173,9 +189,19 @@ def _calls_inside(ranges: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.i
 
 
 def _suspicious_runs(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Runs of empty ranges: ``label``, ``process``, ``ranges``, ``all``, ``typical``, ``missing``, ``start_ns``, ``end_ns``."""
+    """Runs of empty ranges.
+
+    Returns:
+        ``label``, ``process``, ``ranges``, ``all``, ``typical``, ``missing``, ``start_ns``, ``end_ns``.
+    """
     group = ["thread", "path"]
     held = pl.col("calls") > 0
+    mixed = (
+        ranges.group_by(group)
+        .agg((~held).sum().alias("empty"), held.sum().alias("held"))
+        .filter((pl.col("empty") >= EMPTY_RUN) & (pl.col("held") > 0))
+    )
+    ranges = ranges.join(mixed.select(group), on=group, how="semi")
     ordered = ranges.sort(*group, "start_ns").with_columns(
         all=pl.len().over(group),
         typical=pl.col("calls").filter(held).mode().first().over(group),

@@ -1,8 +1,8 @@
 """CUDA API calls, one row a call, and the call behind each piece of GPU work.
 
-Two API rows can stand for one call: a runtime call and the driver call inside it, or (with ``--cudabacktrace``) a row of
-class 67 around the real one. They share (process, correlation id), and a plain join would double the bytes. One row a
-call is made first: name and times from the outermost row of class 0 or 1, the stack from whichever row has it.
+Two API rows can stand for one call: a runtime call and the driver call inside it, or (with ``--cudabacktrace``) a row
+of class 67 around the real one. They share (process, correlation id), and a plain join would double the bytes. One row
+a call is made first: name and times from the outermost row of class 0 or 1, the stack from whichever row has it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ FUNCTIONS = {
     "copy": r"^(cuda|cu)(Memcpy|GraphicsMemcpy)",
     "memset": r"^(cuda|cu)Memset",
     "synchronize": r"^(cuda|cu)(Device|Thread|Ctx|Stream|Event)Synchronize$",
-    "allocate": r"^(cuda(Malloc|Free|HostAlloc|HostRegister|HostUnregister)|cu(Mem(Alloc|Free|Create|Map|Unmap|Release|Host)))",
+    "allocate": r"^(cuda(Malloc|Free|HostAlloc|Host(Unr|R)egister)|cuMem(Alloc|Free|Create|Map|Unmap|Release|Host))",
     "begin capture": r"^(cuda|cu)StreamBeginCapture",
     "end capture": r"^(cuda|cu)StreamEndCapture$",
 }
 WORK = ("launch", "graph launch", "copy", "memset")
 OTHER = "other"
+DOES = pl.Enum([*FUNCTIONS, OTHER])
+UNNAMED = "(name not in the export)"
 
 
 def load_calls(trace: Trace) -> pl.DataFrame:
@@ -34,14 +36,13 @@ def load_calls(trace: Trace) -> pl.DataFrame:
 
     Returns:
         ``call`` (row number), ``start_ns``, ``end_ns``, ``thread``, ``process``, ``correlation``, ``name`` (without
-        version suffix, categorical), ``does`` (a key of FUNCTIONS or "other", categorical), ``failed``, ``callchain``.
-        Rows whose end lies before their start get their start as end.
+        version suffix, categorical), ``does`` (a key of FUNCTIONS or "other", an enumeration), ``asynchronous`` (by its
+        name: nothing else says it), ``failed``, ``reversed`` (it ends before it starts; its end
+        is set to its start), ``callchain``.
     """
     api = trace.frame("api").with_columns(process=schema.process_of(pl.col("thread")))
-    names = trace.strings(api["name_id"])
-    functions = names.select(
-        name_id="id", name=schema.normalized_api_name(pl.col("value").str.strip_chars()).cast(pl.Categorical)
-    ).with_columns(does=_does(pl.col("name").cast(pl.String)).cast(pl.Categorical))
+    trace.release("api")
+    functions = _functions(trace.strings(api["name_id"]))
     return (
         _one_row_a_call(api)
         .join(functions, on="name_id", how="left", maintain_order="left")
@@ -52,19 +53,26 @@ def load_calls(trace: Trace) -> pl.DataFrame:
             "thread",
             "process",
             "correlation",
-            pl.col("name").fill_null("(name not in the export)"),
+            pl.col("name").fill_null(UNNAMED),
             pl.col("does").fill_null(OTHER),
+            pl.col("asynchronous").fill_null(False),
             (pl.col("return_value") != 0).alias("failed"),
+            (pl.col("end_ns") < pl.col("start_ns")).alias("reversed"),
             "callchain",
         )
     )
 
 
-def _does(name: pl.Expr) -> pl.Expr:
-    chain = pl.when(False).then(pl.lit(OTHER))
+def _functions(names: pl.DataFrame) -> pl.DataFrame:
+    """What each function is: one row a ``name_id``."""
+    does = pl.when(False).then(pl.lit(OTHER))
     for function, pattern in FUNCTIONS.items():
-        chain = chain.when(name.str.contains(pattern)).then(pl.lit(function))
-    return chain.otherwise(pl.lit(OTHER))
+        does = does.when(pl.col("name").str.contains(pattern)).then(pl.lit(function))  # type: ignore[assignment]
+    return (
+        names.select(name_id="id", name=schema.normalized_api_name(pl.col("value").str.strip_chars()))
+        .with_columns(does=does.otherwise(pl.lit(OTHER)).cast(DOES), asynchronous=pl.col("name").str.contains("Async"))
+        .with_columns(pl.col("name").cast(pl.Categorical))
+    )
 
 
 def _one_row_a_call(api: pl.DataFrame) -> pl.DataFrame:
@@ -96,11 +104,15 @@ def _one_row_a_call(api: pl.DataFrame) -> pl.DataFrame:
 
 
 def _may_repeat(api: pl.DataFrame) -> bool:
-    """Whether any (process, correlation id) is there twice; cheap when the ids ascend, as they mostly do."""
+    """Whether any (process, correlation id) is there twice: by counting where the ids are dense, as they mostly are."""
     for (_,), part in api.select("process", "correlation").group_by("process"):
-        ids = part["correlation"].drop_nulls()
-        ids = ids.filter(ids != 0)
-        if ids.n_unique() != ids.len():
+        ids = part["correlation"].drop_nulls().to_numpy()
+        ids = ids[ids != 0]
+        if not ids.size:
+            continue
+        low = ids.min()
+        dense = ids.max() - low <= 8 * ids.size + 1_000_000
+        if np.bincount(ids - low).max() > 1 if dense else np.unique(ids).size != ids.size:
             return True
     return False
 
@@ -120,9 +132,7 @@ def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]
     processes = work["process"]
     only = calls["process"].unique()
     for process in processes.unique(maintain_order=True).to_list():
-        here = (
-            np.ones(work.height, np.bool_) if processes.n_unique() == 1 else (processes == process).to_numpy()
-        )
+        here = np.ones(work.height, np.bool_) if processes.n_unique() == 1 else (processes == process).to_numpy()
         if process is None:  # very old rows without a process: safe only when one process made calls
             if only.len() != 1:
                 continue

@@ -1,8 +1,8 @@
 """Which GPU each piece of work ran on: (process, CUDA ordinal), folded onto the physical GPU where the export lets us.
 
 ``deviceId`` in an export is the process's CUDA ordinal, and ``TARGET_INFO_GPU.id`` is not: under CUDA_VISIBLE_DEVICES
-or MIG the same ordinal is another GPU. From 2025.1 a table maps them. Before that only a machine with one GPU is safe,
-and a model name is printed only if every GPU of the machine is of that model.
+or MIG the same ordinal is another GPU. From 2025.1 a table maps them, and before 2021.5 another one did by PCI bus. In
+between only a machine with one GPU is safe, and a model name is printed only if all its GPUs are of that model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import polars as pl
 from nsysparse import schema
 from nsysparse.source import Trace
 
-LIMITS = ("sm_count", "warp_threads", "sm_warps", "sm_blocks", "sm_registers", "sm_shared_bytes")
+LIMITS = (
+    *("sm_count", "warp_threads", "sm_warps", "sm_blocks"),
+    *("sm_registers", "sm_shared_bytes", "compute_major"),
+)
 GPU_FACTS = ("gpu", "name", "bus", "memory_bytes", *LIMITS)
 WORK_TABLES = ("kernels", "copies", "memsets", "graphs")
 
@@ -28,15 +31,11 @@ def find_devices(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
     """
     found = pl.concat([trace.frame(t).select("process", "ordinal").unique() for t in WORK_TABLES]).unique()
     found = found.with_columns(pid=schema.pid_of(pl.col("process"))).sort("process", "ordinal")
-    found = _with_gpu(found, trace)
-    gpus = trace.frame("gpus").unique("gpu", keep="first", maintain_order=True)
+    gpus = _gpus(trace)
+    found = _with_gpu(found, trace, gpus)
     same = _common_facts(gpus)
     mapped = found.join(gpus.select(GPU_FACTS), on="gpu", how="left").with_columns(
-        [
-            pl.coalesce(pl.col(c), pl.lit(same[c])).alias(c)
-            for c in ("name", *LIMITS)
-            if same.get(c) is not None
-        ]
+        [pl.coalesce(pl.col(c), pl.lit(same[c])).alias(c) for c in ("name", *LIMITS) if same.get(c) is not None]
         if same
         else []
     )
@@ -63,7 +62,27 @@ def find_devices(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
     return devices.drop("fold", "pid"), keys
 
 
-def _with_gpu(found: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+def _gpus(trace: Trace) -> pl.DataFrame:
+    """The machine's GPUs, once each; before 2021.5 their limits are in the table of CUDA devices, joined by bus."""
+    gpus = trace.frame("gpus").unique("gpu", keep="first", maintain_order=True)
+    old = trace.frame("cuda_gpus").unique("bus", keep="first", maintain_order=True)
+    if not old.height:
+        return gpus
+    facts = ("memory_bytes", *LIMITS)
+    return gpus.join(
+        old.select(_bus(), *(pl.col(c).alias(f"{c}_old") for c in facts)),
+        left_on=_bus(),
+        right_on="bus_key",
+        how="left",
+    ).with_columns(pl.coalesce(c, f"{c}_old").alias(c) for c in facts)
+
+
+def _bus() -> pl.Expr:
+    """A PCI location without its domain's zeros: releases write ``0000:07:00.0`` and ``00000000:07:00.0``."""
+    return pl.col("bus").str.to_lowercase().str.replace(r"^0+:", "").alias("bus_key")
+
+
+def _with_gpu(found: pl.DataFrame, trace: Trace, gpus: pl.DataFrame) -> pl.DataFrame:
     """Add ``gpu``, ``uuid`` and ``slice_sm_count`` to (process, ordinal)."""
     table = trace.frame("cuda_devices").unique(["pid", "ordinal"], keep="first", maintain_order=True)
     found = found.join(
@@ -71,8 +90,14 @@ def _with_gpu(found: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         on=["pid", "ordinal"],
         how="left",
     )
-    gpus = trace.frame("gpus")
-    if not table.height and gpus["gpu"].n_unique() == 1:
+    old = trace.frame("cuda_gpus").unique(["pid", "ordinal"], keep="first", maintain_order=True)
+    if old.height:
+        by_bus = old.select("pid", "ordinal", _bus()).join(
+            gpus.select(_bus(), pl.col("gpu").alias("gpu_of_bus")), on="bus_key"
+        )
+        found = found.join(by_bus.drop("bus_key"), on=["pid", "ordinal"], how="left")
+        found = found.with_columns(gpu=pl.coalesce("gpu", "gpu_of_bus")).drop("gpu_of_bus")
+    elif not table.height and gpus["gpu"].n_unique() == 1:
         only = gpus["gpu"][0]
         found = found.with_columns(gpu=pl.when(pl.col("ordinal") == 0).then(pl.lit(only, pl.Int64)))
     return found.with_columns(gpu=pl.when(pl.col("gpu").is_in(gpus["gpu"].implode())).then("gpu"))

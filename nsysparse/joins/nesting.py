@@ -5,10 +5,11 @@ Ranges of a group (a thread, say) are put in the order of start ascending, end d
 * the *enclosing* range of an instant is the last one in that order that starts at or before it and ends at or after it;
 * the *parent* of a range is the last one before it whose end is at or after its own end.
 
-For ranges that nest properly this is the stack of push and pop. For any others it is still defined, every range has one
-parent that contains it, and nothing is counted twice. The parent is the "previous greater or equal element" of the ends,
-found for all ranges at once by pointer jumping, and by a tree of maxima where the data is made to defeat that: the work
-is O((n + m) log n) whatever the input. A sentinel that encloses everything opens each group, so no search leaves it.
+For ranges that nest properly this is the stack of push and pop. For any others it is still defined, every range has
+one parent that contains it, and nothing is counted twice. The parent is the "previous greater or equal element" of the
+ends, found for all ranges at once by pointer jumping, and by a tree of maxima where the data is made to defeat that:
+the work is O((n + m) log n) whatever the input. A sentinel that encloses everything opens each group, so that no search
+leaves it.
 """
 
 from __future__ import annotations
@@ -55,9 +56,7 @@ class Nesting:
         self.parent = self._parents()
         self.depth = self._depths()
 
-    def enclosing(
-        self, group: npt.ArrayLike, start: npt.ArrayLike, end: npt.ArrayLike | None = None
-    ) -> Index:
+    def enclosing(self, group: npt.ArrayLike, start: npt.ArrayLike, end: npt.ArrayLike | None = None) -> Index:
         """The innermost range around each of many instants or intervals.
 
         Args:
@@ -89,7 +88,7 @@ class Nesting:
 
     def rows_of(self, node: Index) -> Index:
         """Rows of the ranges at these nodes; -1 for a sentinel and for -1."""
-        return np.where(node >= 0, self.row[np.maximum(node, 0)] if self.row.size else -1, -1)
+        return times(np.where(node >= 0, self.row[np.maximum(node, 0)] if self.row.size else -1, -1))
 
     def _climb(self, node: Index, end: Times) -> Index:
         """From each node up to the nearest that ends at or after ``end``."""
@@ -122,7 +121,8 @@ class Nesting:
         """The last position at or before each node whose end is at or after ``end`` (one exists: the sentinel)."""
         if self._tree is None:
             self._tree = _maxima(self._end)
-        tree, at, level = self._tree, node.copy(), np.zeros(node.size, np.int64)
+        tree, level = self._tree, np.zeros(node.size, np.int64)
+        at: Index = node.copy()
         active = np.arange(node.size)
         for height, layer in enumerate(tree):
             active = active[layer[at[active]] < end[active]]

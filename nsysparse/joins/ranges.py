@@ -7,6 +7,7 @@ thread; they are listed and can be requests, but they are no level of a path. An
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -66,7 +67,6 @@ def load_ranges(trace: Trace, whole_names: bool = False) -> Ranges:
     frame = _named(events, trace, whole_names).with_columns(
         finished=pl.col("end_ns").is_not_null(),
         end_ns=pl.col("end_ns").fill_null(FOREVER),
-        process=schema.process_of(pl.col("thread")),
         end_thread=pl.coalesce("end_thread", "thread"),
         push_pop=pl.col("type") == schema.NVTX_PUSH_POP,
     )
@@ -91,33 +91,35 @@ def load_ranges(trace: Trace, whole_names: bool = False) -> Ranges:
 
 
 def _named(events: pl.DataFrame, trace: Trace, whole_names: bool) -> pl.DataFrame:
-    """Add ``name`` and ``label``."""
-    strings = trace.strings(events["text_id"])
-    domains = domain_names(trace)
+    """Add ``name`` and ``label``; texts are put together once a distinct name, not once a range."""
+    key = ["process", "domain", "text_id", "text"]
+    events = events.with_columns(process=schema.process_of(pl.col("thread")))
     prefix = (
         pl.when(pl.col("domain") == 0)
         .then(pl.lit(""))
         .otherwise(pl.format("{}:", pl.coalesce("domain_name", pl.format("domain {}", "domain"))))
     )
-    named = (
-        events.with_columns(process=schema.process_of(pl.col("thread")))
-        .join(strings, left_on="text_id", right_on="id", how="left", maintain_order="left")
-        .join(domains, on=["process", "domain"], how="left", maintain_order="left")
-        .with_columns(
-            name=prefix
-            + pl.coalesce("value", pl.col("text").str.split("\x00").list.first(), pl.lit("(unnamed)"))
+    texts = (
+        events.select(key)
+        .unique(maintain_order=True)
+        .join(
+            trace.strings(events["text_id"]),
+            left_on="text_id",
+            right_on="id",
+            how="left",
+            maintain_order="left",
         )
-        .drop("value", "domain_name", "process")
+        .join(domain_names(trace), on=["process", "domain"], how="left", maintain_order="left")
+        .with_columns(
+            name=prefix + pl.coalesce("value", pl.col("text").str.split("\x00").list.first(), pl.lit("(unnamed)"))
+        )
     )
-    if whole_names:
-        return named.with_columns(label="name")
     # Digits give way to # only where that brings names together: a lone "layer_7" keeps its number.
-    distinct = named.select("name").unique(maintain_order=True)
-    distinct = distinct.with_columns(pattern=pl.col("name").str.replace_all(r"\d+", "#"))
-    distinct = distinct.select(
-        "name", label=pl.when(pl.len().over("pattern") > 1).then("pattern").otherwise("name")
-    )
-    return named.join(distinct, on="name", how="left", maintain_order="left")
+    pattern = pl.col("name").str.replace_all(r"\d+", "#")
+    several = pl.col("name").n_unique().over(pattern) > 1
+    label = pl.col("name") if whole_names else pl.when(several).then(pattern).otherwise("name")
+    texts = texts.with_columns(label=label).select(*key, "name", "label")
+    return events.join(texts, on=key, how="left", maintain_order="left", nulls_equal=True)
 
 
 def domain_names(trace: Trace) -> pl.DataFrame:
@@ -152,7 +154,7 @@ def _paths(nesting: Nesting, labels: Index) -> tuple[Index, list[int], list[int]
     if cuts is None:
         cuts = np.concatenate((np.searchsorted(depth[order], np.arange(1, MAX_DEPTH + 2)), [depth.size]))
     n_labels, following = int(labels.max(initial=0)) + 1, 1
-    for level, (low, high) in enumerate(zip(cuts[:-1], cuts[1:], strict=True), start=1):
+    for level, (low, high) in enumerate(pairwise(cuts), start=1):
         nodes = order[low:high]
         if level > MAX_DEPTH:
             path[nodes] = path[_ancestor(nesting, nodes)]
@@ -171,7 +173,8 @@ def _ancestor(nesting: Nesting, nodes: Index) -> Index:
     hops = [nesting.parent]
     while 1 << len(hops) <= int(nesting.depth.max()):
         hops.append(hops[-1][hops[-1]])
-    at, to_go = nodes.copy(), nesting.depth[nodes] - MAX_DEPTH
+    at: Index = nodes.copy()
+    to_go = nesting.depth[nodes] - MAX_DEPTH
     for i, hop in enumerate(hops):
         jump = (to_go >> i) & 1 == 1
         at[jump] = hop[at[jump]]
@@ -244,5 +247,5 @@ def _only_thread(ranges: Ranges, process: int, instants: Index) -> Index:
     for (thread,), part in mine.group_by("thread"):
         inside = Intervals.union_of(part["start_ns"], part["end_ns"]).contains(instants)
         count += inside
-        which[inside] = int(thread)  # type: ignore[call-overload]
+        which[inside] = int(thread)
     return np.where(count == 1, which, -1)

@@ -13,7 +13,7 @@ import polars as pl
 from nsysparse import schema
 from nsysparse.joins.calls import find_calls, load_calls
 from nsysparse.joins.devices import find_devices
-from nsysparse.joins.ranges import Ranges, attribute, load_ranges
+from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, load_ranges
 from nsysparse.source import Trace
 
 # The columns that every kind of work has once it is joined.
@@ -91,13 +91,12 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
     migrations = parts["copies"].filter(unified)
     parts["copies"] = parts["copies"].filter(~unified)
     for name, frame in parts.items():
-        parts[name] = frame.with_columns(
-            call=pl.Series(find_calls(frame, calls), dtype=pl.Int64).replace(-1, None)
-        )
-    sent = _with_paths(calls, pl.concat([p["call"] for p in parts.values()]).drop_nulls().unique(), ranges)
+        parts[name] = frame.with_columns(call=pl.Series(find_calls(frame, calls), dtype=pl.Int64).replace(-1, None))
+    sent, place = _with_paths(calls, pl.concat([p["call"] for p in parts.values()]), ranges)
     for name, frame in parts.items():
-        parts[name] = frame.join(sent, on="call", how="left", maintain_order="left").with_columns(
-            pl.col("path").fill_null(0), pl.col("path_by").fill_null("none"), pl.col("range").fill_null(-1)
+        found = sent.select(pl.all().gather(place.gather(frame["call"])))
+        parts[name] = frame.hstack(found).with_columns(
+            pl.col("path").fill_null(0), pl.col("path_by").fill_null(NO_RANGE), pl.col("range").fill_null(-1)
         )
     calls = _with_waits(calls, parts["copies"])
     return Work(
@@ -106,9 +105,9 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
         parts["memsets"],
         parts["graphs"],
         migrations,
-        pl.DataFrame(
-            untimed, schema={"table": pl.String, "rows": pl.Int64, "bytes": pl.Int64}, orient="row"
-        ).filter(pl.col("rows") > 0),
+        pl.DataFrame(untimed, schema={"table": pl.String, "rows": pl.Int64, "bytes": pl.Int64}, orient="row").filter(
+            pl.col("rows") > 0
+        ),
         calls,
         ranges,
         devices,
@@ -121,11 +120,12 @@ def _has_times() -> pl.Expr:
     return (start.is_not_null() & end.is_not_null() & (start > 0) & (end >= start)).fill_null(False)
 
 
-def _with_paths(calls: pl.DataFrame, wanted: pl.Series, ranges: Ranges) -> pl.DataFrame:
-    """The calls that sent work, with their path."""
-    rows = wanted.sort().to_numpy()
+def _with_paths(calls: pl.DataFrame, wanted: pl.Series, ranges: Ranges) -> tuple[pl.DataFrame, pl.Series]:
+    """The calls that sent work, with their path; and for every call its row among these (NULL: it sent none)."""
+    sends = np.zeros(calls.height, np.bool_)
+    sends[wanted.drop_nulls().to_numpy()] = True
+    rows = np.flatnonzero(sends)
     sent = calls.select(
-        "call",
         "thread",
         "process",
         "start_ns",
@@ -135,7 +135,9 @@ def _with_paths(calls: pl.DataFrame, wanted: pl.Series, ranges: Ranges) -> pl.Da
         "does",
         "callchain",
     )[rows]
-    return sent.hstack(attribute(sent, ranges)).drop("process", "start_ns")
+    place = np.full(calls.height, -1, np.int64)
+    place[rows] = np.arange(rows.size)
+    return sent.hstack(attribute(sent, ranges)).drop("process", "start_ns"), pl.Series(place).replace(-1, None)
 
 
 def _with_waits(calls: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
@@ -143,14 +145,13 @@ def _with_waits(calls: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
 
     No column says whether a copy was asynchronous; an ``Async`` copy of pageable memory blocks all the same.
     """
-    pageable = copies.filter(
-        (pl.col("src_kind") == schema.PAGEABLE) | (pl.col("dst_kind") == schema.PAGEABLE)
-    )["call"].drop_nulls()
+    pageable = copies.filter((pl.col("src_kind") == schema.PAGEABLE) | (pl.col("dst_kind") == schema.PAGEABLE))[
+        "call"
+    ].drop_nulls()
     waits = np.zeros(calls.height, np.bool_)
     waits[pageable.to_numpy()] = True
-    does, name = pl.col("does"), pl.col("name").cast(pl.String)
-    copy = does == "copy"
+    does = pl.col("does")
     # A graph launch that holds a pageable copy does not wait for it: only a copy call does.
     return calls.with_columns(
-        waits=(does == "synchronize") | (copy & ~name.str.contains("Async")) | (copy & pl.Series(waits))
+        waits=(does == "synchronize") | ((does == "copy") & (~pl.col("asynchronous") | pl.Series(waits)))
     )

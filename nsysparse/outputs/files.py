@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from nsysparse.errors import OutputError
@@ -26,22 +26,61 @@ def check_target(path: Path, force: bool) -> None:
 
 
 def write_text(path: Path, text: str, force: bool) -> None:
+    """Write one text file; see :func:`write_bytes`."""
+    write_bytes(path, text.encode("utf-8", "replace"), force)
+
+
+def write_bytes(path: Path, data: bytes, force: bool) -> None:
     """Write a whole file under a temporary name beside its target, then rename it into place.
 
     Raises:
         OutputError: It could not be written; nothing is left behind.
     """
     check_target(path, force)
+    _rename(_stage(path, data), path)
+
+
+def write_together(texts: Mapping[Path, str], force: bool) -> None:
+    """Write several text files: all of them, or none.
+
+    Raises:
+        OutputError: One could not be written; nothing is left behind.
+    """
+    for path in texts:
+        check_target(path, force)
+    staged: dict[Path, Path] = {}
+    try:
+        for path, text in texts.items():
+            staged[path] = _stage(path, text.encode("utf-8", "replace"))
+    except BaseException:
+        for temporary in staged.values():
+            temporary.unlink(missing_ok=True)
+        raise
+    for path, temporary in staged.items():
+        _rename(temporary, path)
+
+
+def _stage(path: Path, data: bytes) -> Path:
+    """Write to a temporary file beside the target."""
     with _reported(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:64]}.", suffix=".tmp")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", errors="replace", newline="\n") as file:
-                file.write(text)
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
             os.chmod(name, 0o666 & ~_umask())
-            os.replace(name, path)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(name)
+            raise
+        return Path(name)
+
+
+def _rename(temporary: Path, path: Path) -> None:
+    with _reported(path):
+        try:
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
             raise
 
 

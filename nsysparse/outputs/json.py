@@ -1,4 +1,4 @@
-"""The analysis as JSON: exact integers, stable order, no time of writing, so that the same input gives the same bytes."""
+"""The analysis as JSON: exact integers, stable order, no time of writing: the same input gives the same bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ def to_json(analysis: Analysis, max_rows: int = MAX_ROWS) -> str:
 
 def to_dict(analysis: Analysis, max_rows: int = MAX_ROWS) -> dict[str, Any]:
     """The whole analysis as plain data."""
-    integrity = analysis.integrity
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -32,17 +31,7 @@ def to_dict(analysis: Analysis, max_rows: int = MAX_ROWS) -> dict[str, Any]:
         "trace": analysis.trace,
         "options": _plain(dataclasses.asdict(analysis.options)),
         "verdict": list(analysis.verdict),
-        "integrity": {
-            "status": integrity.status.value,
-            "summary": integrity.summary,
-            "holes": [dataclasses.asdict(h) for h in integrity.holes],
-            "checks": [
-                _plain(
-                    {"id": c.id, "title": c.title, "status": c.status.value, "summary": c.summary, "evidence": c.evidence}
-                )
-                for c in integrity.checks
-            ],
-        },
+        "integrity": _plain(analysis.integrity.to_dict()),
         "coverage": _plain(analysis.coverage.to_dicts()),
         "recorded": [dataclasses.asdict(r) for r in analysis.recorded],
         "findings": [_finding(f) for f in analysis.findings],
@@ -53,30 +42,40 @@ def to_dict(analysis: Analysis, max_rows: int = MAX_ROWS) -> dict[str, Any]:
 
 def _device(account: DeviceAccount, max_rows: int) -> dict[str, Any]:
     requests = account.requests
-    return _plain(
-        {
-            "device": account.device,
-            "window": dataclasses.asdict(account.window),
-            "figures": account.figures(),
-            "phases": account.phases,
-            "loading": dataclasses.asdict(account.loading) if account.loading else None,
-            "requests": {"count": requests.count, "basis": requests.basis, "unclaimed_operations": requests.unclaimed}
-            if requests
-            else None,
-            "tables": {name: table_to_dict(frame, max_rows) for name, frame in account.tables.items()},
-            "timeline": account.timeline.to_dict(as_series=False),
-        }
+    return dict(
+        _plain(
+            {
+                "device": account.device,
+                "window": dataclasses.asdict(account.window),
+                "figures": account.figures(),
+                "phases": account.phases,
+                "loading": dataclasses.asdict(account.loading) if account.loading else None,
+                "requests": {
+                    "count": requests.count,
+                    "basis": requests.basis,
+                    "unclaimed_operations": requests.unclaimed,
+                }
+                if requests
+                else None,
+                "tables": {name: table_to_dict(frame, max_rows) for name, frame in account.tables.items()},
+                "timeline": account.timeline.to_dict(as_series=False),
+            }
+        )
     )
 
 
 def table_to_dict(frame: pl.DataFrame, max_rows: int = MAX_ROWS) -> dict[str, Any]:
     """A table as its columns' names, how many rows there are, and the first of them."""
     shown = frame.head(max_rows)
-    return {"columns": frame.columns, "rows_total": frame.height, "rows": [list(r) for r in shown.iter_rows()]}
+    return {
+        "columns": frame.columns,
+        "rows_total": frame.height,
+        "rows": [list(r) for r in shown.iter_rows()],
+    }
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    return _plain(dataclasses.asdict(finding) | {"severity": finding.severity.name.lower()})
+    return dict(_plain(dataclasses.asdict(finding) | {"severity": finding.severity.name.lower()}))
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:

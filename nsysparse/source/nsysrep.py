@@ -39,9 +39,7 @@ class ReportBackend(SqliteBackend):
             )
             if done.returncode != 0 or not target.exists():
                 said = (done.stderr or done.stdout or "no message").strip().splitlines()
-                raise SourceError(
-                    f"nsys could not export {path.name}: {said[-1][:200]}", f"try by hand: {command}"
-                )
+                raise SourceError(f"nsys could not export {path.name}: {said[-1][:200]}", f"try by hand: {command}")
             super().__init__(target)
         except BaseException:
             folder.cleanup()

@@ -87,9 +87,7 @@ def _row_ranges(uri: str, table: str, threads: int) -> list[tuple[int, int] | No
     return [(low + i * step, min(high, low + (i + 1) * step - 1)) for i in range(threads)]
 
 
-def _fetch(
-    uri: str, table: str, columns: Mapping[str, tuple[str, str]], rows: tuple[int, int] | None
-) -> pa.Table:
+def _fetch(uri: str, table: str, columns: Mapping[str, tuple[str, str]], rows: tuple[int, int] | None) -> pa.Table:
     import adbc_driver_sqlite.dbapi as adbc  # needs its shared library only when something is read
 
     seed = ", ".join(f"{0 if kind == 'int' else repr('')} AS {quoted(n)}" for n, (_, kind) in columns.items())
@@ -101,9 +99,7 @@ def _fetch(
         return cursor.fetch_arrow_table().slice(1)
 
 
-def _checked(
-    part: pa.Table, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes
-) -> pa.Table:
+def _checked(part: pa.Table, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes) -> pa.Table:
     """Hold each column against its kind; repair texts that are not UTF-8 and count them."""
     result = []
     for name, (source, kind) in columns.items():
@@ -142,9 +138,7 @@ def _valid_text(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, int]:
     return pa.chunked_array(chunks, pa.string()), repaired
 
 
-def _bad_cell(
-    uri: str, table: str, columns: Mapping[str, tuple[str, str]], reason: str
-) -> SchemaError | Exception:
+def _bad_cell(uri: str, table: str, columns: Mapping[str, tuple[str, str]], reason: str) -> SchemaError | Exception:
     """Find the first cell that is not what its column must hold."""
     hint = "the export was changed after nsys wrote it: export the .nsys-rep again"
     connection = sqlite3.connect(uri, uri=True)

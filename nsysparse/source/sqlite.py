@@ -110,9 +110,7 @@ class SqliteBackend:
         try:
             return int(connection.execute(f"SELECT count(*) FROM {quoted(table)}").fetchone()[0])
         except sqlite3.DatabaseError as error:
-            raise SourceError(
-                f"table {table} of {self.path.name} is damaged: {error}", "export it again"
-            ) from error
+            raise SourceError(f"table {table} of {self.path.name} is damaged: {error}", "export it again") from error
         finally:
             connection.close()
 
@@ -134,13 +132,9 @@ def _header(path: Path) -> bytes:
         with path.open("rb") as file:
             head = file.read(100)
     except OSError as error:
-        raise SourceError(
-            f"cannot read {path}: {error.strerror}", "check the path and its permissions"
-        ) from error
+        raise SourceError(f"cannot read {path}: {error.strerror}", "check the path and its permissions") from error
     if head.startswith(LFS):
-        raise SourceError(
-            f"{path.name} is a Git LFS pointer, not the trace itself", "fetch it with: git lfs pull"
-        )
+        raise SourceError(f"{path.name} is a Git LFS pointer, not the trace itself", "fetch it with: git lfs pull")
     if head[:16] != MAGIC[: len(head[:16])] or not head:
         raise SourceError(f"{path.name} is not a SQLite database", EXPORT_HINT)
     if len(head) < 100:

@@ -28,13 +28,24 @@ class Backend(Protocol):
     notes: ReadNotes
 
     @property
-    def tables(self) -> Mapping[str, list[str]]: ...
+    def tables(self) -> Mapping[str, list[str]]:
+        """The export's tables and their columns."""
+
     @property
-    def size_bytes(self) -> int: ...
-    def row_count(self, table: str) -> int: ...
-    def read(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table: ...
-    def connect(self) -> sqlite3.Connection: ...
-    def close(self) -> None: ...
+    def size_bytes(self) -> int:
+        """Size of the recording."""
+
+    def row_count(self, table: str) -> int:
+        """Number of rows of one of the export's tables."""
+
+    def read(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table:
+        """Columns of one table: result name to (export column, ``int`` or ``text``)."""
+
+    def connect(self) -> sqlite3.Connection:
+        """A read-only connection for SQL."""
+
+    def close(self) -> None:
+        """Give back temporary files."""
 
 
 class Trace:

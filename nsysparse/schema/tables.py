@@ -1,101 +1,8 @@
-"""The canonical tables: what every export, of whatever release, is turned into before anything is computed.
-
-A canonical column names the export's column it comes from. An export that lacks an optional column yields NULL there
-(or the column's default); one that lacks a required column is refused with an error that names it. Times are ns since
-the start of the recording session; sizes are bytes; ids are the export's own integers. Columns marked ``text`` hold a
-reference to the export's string table; SQL views (see :mod:`nsysparse.queries`) show the text as well.
-"""
+"""The canonical tables, one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-
-import polars as pl
-
-from nsysparse.errors import SchemaError
-
-
-@dataclass(frozen=True)
-class Column:
-    """One canonical column.
-
-    Attributes:
-        name: Canonical name; times end in ``_ns``, sizes in ``_bytes``, string references in ``_id``.
-        source: The export's column.
-        meaning: One line for the documentation.
-        kind: ``int`` or ``text``.
-        required: Whether an export without this column cannot be understood.
-        alternatives: Other export columns that mean the same in older releases, tried in order.
-        text: Canonical name of the text behind a string reference, for the SQL views.
-        default: Value taken where the export has no such column or a NULL.
-    """
-
-    name: str
-    source: str
-    meaning: str
-    kind: str = "int"
-    required: bool = False
-    alternatives: tuple[str, ...] = ()
-    text: str = ""
-    default: int | None = None
-
-    def pick(self, present: Collection[str]) -> str | None:
-        """The export's column to read, or None when the export has none of the candidates."""
-        return next((c for c in (self.source, *self.alternatives) if c in present), None)
-
-    @property
-    def dtype(self) -> type[pl.DataType]:
-        """Polars dtype of the column."""
-        return pl.Int64 if self.kind == "int" else pl.String
-
-
-@dataclass(frozen=True)
-class Table:
-    """One canonical table and the export tables that it can come from (the first one present is read)."""
-
-    name: str
-    sources: tuple[str, ...]
-    meaning: str
-    columns: tuple[Column, ...]
-    flag: str = ""
-    _by_name: Mapping[str, Column] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_by_name", {c.name: c for c in self.columns})
-
-    def source(self, present: Collection[str]) -> str | None:
-        """The export's table behind this one, or None when it was not recorded."""
-        return next((s for s in self.sources if s in present), None)
-
-    def empty(self) -> pl.DataFrame:
-        """The table with its columns, types and no rows."""
-        return pl.DataFrame(schema={c.name: c.dtype for c in self.columns})
-
-    def resolve(self, source: str, present: Sequence[str]) -> dict[str, str]:
-        """Map canonical column names to the export's columns.
-
-        Args:
-            source: The export's table, for the error message.
-            present: The columns that it has.
-
-        Returns:
-            Canonical name to export column, without the columns that this export does not have.
-
-        Raises:
-            SchemaError: A required column is missing.
-        """
-        found = {}
-        for column in self.columns:
-            picked = column.pick(present)
-            if picked is None and column.required:
-                raise SchemaError(
-                    f"table {source} has no column '{column.source}', which {self.name} cannot do without",
-                    "export the .nsys-rep again with 'nsys export --type sqlite'; this file was changed or cut",
-                )
-            if picked is not None:
-                found[column.name] = picked
-        return found
+from nsysparse.schema.model import Column, Table
 
 
 def _col(name: str, source: str, meaning: str, **options: object) -> Column:
@@ -208,9 +115,7 @@ NVTX = Table(
     (
         _col("start_ns", "start", "start", required=True),
         _col("end_ns", "end", "end, NULL when unfinished or a mark"),
-        _col(
-            "type", "eventType", "59 push/pop, 60 start/end, 34 mark, 33 category, 75 domain", required=True
-        ),
+        _col("type", "eventType", "59 push/pop, 60 start/end, 34 mark, 33 category, 75 domain", required=True),
         _col("category", "category", "category number in its domain"),
         _col("text", "text", "text given in place", kind="text"),
         _col("thread", "globalTid", "serialized thread id"),
@@ -254,32 +159,40 @@ STRINGS = Table(
 )
 GPUS = Table(
     "gpus",
-    ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU"),
+    ("TARGET_INFO_GPU",),
     "GPUs of the machine, with the limits that SM fill needs",
     (
         _col("gpu", "id", "number of the GPU on its machine", alternatives=("deviceId",)),
         _col("name", "name", "model", kind="text"),
-        _col("bus", "busLocation", "PCI bus location", kind="text", alternatives=("pciBusId",)),
+        _col("bus", "busLocation", "PCI bus location", kind="text"),
         _col("cu_device", "cuDevice", "CUDA ordinal as the profiler saw it"),
-        _col("memory_bytes", "totalMemory", "memory", alternatives=("globalMemorySize",)),
-        _col("sm_count", "smCount", "multiprocessors", alternatives=("numMultiprocessors",)),
-        _col("warp_threads", "threadsPerWarp", "threads of a warp", alternatives=("numThreadsPerWarp",)),
-        _col("sm_warps", "maxWarpsPerSm", "warps an SM", alternatives=("maxWarpsPerMultiprocessor",)),
-        _col("sm_blocks", "maxBlocksPerSm", "blocks an SM", alternatives=("maxBlocksPerMultiprocessor",)),
-        _col(
-            "sm_registers",
-            "maxRegistersPerSm",
-            "registers an SM",
-            alternatives=("maxRegistersPerMultiprocessor",),
-        ),
-        _col(
-            "sm_shared_bytes",
-            "maxShmemPerSm",
-            "shared memory an SM",
-            alternatives=("maxSharedMemoryPerMultiprocessor",),
-        ),
-        _col("compute_major", "computeMajor", "compute capability", alternatives=("computeCapabilityMajor",)),
-        _col("compute_minor", "computeMinor", "compute capability", alternatives=("computeCapabilityMinor",)),
+        _col("memory_bytes", "totalMemory", "memory"),
+        _col("sm_count", "smCount", "multiprocessors"),
+        _col("warp_threads", "threadsPerWarp", "threads of a warp"),
+        _col("sm_warps", "maxWarpsPerSm", "warps an SM"),
+        _col("sm_blocks", "maxBlocksPerSm", "blocks an SM"),
+        _col("sm_registers", "maxRegistersPerSm", "registers an SM"),
+        _col("sm_shared_bytes", "maxShmemPerSm", "shared memory an SM"),
+        _col("compute_major", "computeMajor", "compute capability"),
+    ),
+)
+CUDA_GPUS = Table(
+    "cuda_gpus",
+    ("TARGET_INFO_CUDA_GPU",),
+    "which GPU a process's CUDA ordinal is, and its limits (before 2021.5 only)",
+    (
+        _col("pid", "pid", "process id"),
+        _col("ordinal", "deviceId", "CUDA ordinal in the process", required=True),
+        _col("name", "name", "model", kind="text"),
+        _col("bus", "pciBusId", "PCI bus location", kind="text"),
+        _col("memory_bytes", "globalMemorySize", "memory"),
+        _col("sm_count", "numMultiprocessors", "multiprocessors"),
+        _col("warp_threads", "numThreadsPerWarp", "threads of a warp"),
+        _col("sm_warps", "maxWarpsPerMultiprocessor", "warps an SM"),
+        _col("sm_blocks", "maxBlocksPerMultiprocessor", "blocks an SM"),
+        _col("sm_registers", "maxRegistersPerMultiprocessor", "registers an SM"),
+        _col("sm_shared_bytes", "maxSharedMemoryPerMultiprocessor", "shared memory an SM"),
+        _col("compute_major", "computeCapabilityMajor", "compute capability"),
     ),
 )
 CUDA_DEVICES = Table(
@@ -350,6 +263,7 @@ TABLES: dict[str, Table] = {
         OVERHEADS,
         STRINGS,
         GPUS,
+        CUDA_GPUS,
         CUDA_DEVICES,
         CONTEXTS,
         PROCESSES,
@@ -357,64 +271,3 @@ TABLES: dict[str, Table] = {
         DIAGNOSTICS,
     )
 }
-
-# Numbers of the export's enumerations; enum tables exist only from 2022.4.1, so they must be known.
-COPY_KINDS = {
-    0: "Unknown",
-    1: "HtoD",
-    2: "DtoH",
-    3: "HtoA",
-    4: "AtoH",
-    5: "AtoA",
-    6: "AtoD",
-    7: "DtoA",
-    8: "DtoD",
-    9: "HtoH",
-    10: "PtoP",
-    11: "Unified HtoD",
-    12: "Unified DtoH",
-    13: "Unified DtoD",
-}
-UNIFIED_KINDS = (11, 12, 13)
-MEMORY_KINDS = {
-    0: "Pageable",
-    1: "Pinned",
-    2: "Device",
-    3: "Array",
-    4: "Managed",
-    5: "Device static",
-    6: "Managed static",
-    7: "Unknown",
-}
-PAGEABLE = 0
-NVTX_PUSH_POP, NVTX_START_END, NVTX_MARK = 59, 60, 34
-NVTX_CATEGORY, NVTX_DOMAIN = 33, 75
-BACKTRACE_CLASS = 67
-
-# globalTid: bits 0-23 hold the thread id, 24-47 the process id.
-THREAD_MASK = (1 << 24) - 1
-
-
-def name_of(kinds: Mapping[int, str], number: int | None) -> str:
-    """Name of an enumeration's number; a number that no release so far has is shown as it is."""
-    return "n/a" if number is None else kinds.get(number, f"kind {number}")
-
-
-def process_of(thread: pl.Expr) -> pl.Expr:
-    """Serialized process id of a serialized thread id (the low 24 bits cleared)."""
-    return thread - (thread & THREAD_MASK)
-
-
-def pid_of(serialized: pl.Expr) -> pl.Expr:
-    """Process id, as the operating system counts, of a serialized process or thread id."""
-    return (serialized // (1 << 24)) & THREAD_MASK
-
-
-def tid_of(thread: pl.Expr) -> pl.Expr:
-    """Thread id, as the operating system counts, of a serialized thread id."""
-    return thread & THREAD_MASK
-
-
-def normalized_api_name(name: pl.Expr) -> pl.Expr:
-    """An API's name without its version and stream suffixes: ``cudaMemcpyAsync_v3020`` is ``cudaMemcpyAsync``."""
-    return name.str.replace(r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$", "")

@@ -1,0 +1,157 @@
+"""``nsysparse analyze``: the main command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nsysparse.cli.options import force_option, progress_line, top_option, trace_argument
+from nsysparse.cli.tables import cell
+from nsysparse.errors import UsageError
+
+if TYPE_CHECKING:
+    from nsysparse.analysis import Analysis
+
+SEVERITIES = ("info", "low", "medium", "high")
+
+
+@click.command()
+@trace_argument
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The HTML report, or a folder for it. [default: TRACE's name + .html, here]",
+)
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), help="The JSON file. [default: beside the report]"
+)
+@click.option(
+    "--window",
+    metavar="WINDOW",
+    help="What shares are shares of: whole, ranges, steady, START..END (1.5s..2500ms), nvtx:REGEX or request:N"
+    " (from the Nth on). [default: steady where top-level NVTX ranges repeat, else whole]",
+)
+@click.option(
+    "--device",
+    "devices",
+    type=int,
+    multiple=True,
+    metavar="N",
+    help="Only this device, by its number in the report; repeatable.",
+)
+@click.option(
+    "--request-range",
+    metavar="REGEX",
+    help="NVTX ranges that are requests. [default: repeated top-level ranges]",
+)
+@click.option("--requests", type=int, metavar="N", help="Number of requests in the window, where NVTX does not say.")
+@click.option("--whole-names", is_flag=True, help="Keep NVTX names apart that differ only in digits.")
+@click.option(
+    "--link-peak",
+    type=float,
+    metavar="GB/S",
+    help="Peak of the host link in one direction, where the GPU's model does not tell.",
+)
+@top_option(20, "rows of each table of the report")
+@click.option(
+    "--fail-on",
+    type=click.Choice([*SEVERITIES, "incomplete", "never"]),
+    default="never",
+    show_default=True,
+    help="Exit with 1 on a finding of at least this severity, or on an incomplete recording.",
+)
+@force_option
+@click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
+def command(
+    trace: Path,
+    output: Path | None,
+    json_file: Path | None,
+    window: str | None,
+    devices: tuple[int, ...],
+    request_range: str | None,
+    requests: int | None,
+    whole_names: bool,
+    link_peak: float | None,
+    top: int,
+    fail_on: str,
+    force: bool,
+    open_report: bool,
+) -> None:
+    """Analyze TRACE and write an HTML report and a JSON file.
+
+    TRACE is a SQLite export (nsys export --type sqlite), a parquetdir export, or a .nsys-rep when nsys is on PATH. It
+    is opened read-only and never changed.
+
+    \b
+    Examples:
+      nsysparse analyze trace.sqlite
+      nsysparse analyze trace.sqlite -o reports/ --requests 16
+      nsysparse analyze trace.sqlite --window 'nvtx:decode' --fail-on medium
+    """
+    from nsysparse.accounting.device import Options
+    from nsysparse.analysis import analyze
+    from nsysparse.outputs.files import check_target, write_together
+    from nsysparse.outputs.json import to_json
+    from nsysparse.report import render_report
+    from nsysparse.source import open_trace
+
+    if requests is not None and request_range is not None:
+        raise UsageError("both --requests and --request-range were given", "give one of them")
+    html_file, json_file = _targets(trace, output, json_file)
+    for target in (html_file, json_file):
+        check_target(target, force)
+    options = Options(window, devices, request_range, requests, whole_names, link_peak * 1e9 if link_peak else None)
+    with progress_line(trace.name) as progress:
+        with open_trace(trace) as opened:
+            analysis = analyze(opened, options, progress)
+        progress("rendering the report")
+        texts = {html_file: render_report(analysis, top), json_file: to_json(analysis)}
+        write_together(texts, force)
+    _summarize(analysis)
+    for target in texts:
+        click.echo(f"Wrote {target}")
+    if open_report:
+        click.launch(html_file.resolve().as_uri())
+    sys.exit(_status(analysis, fail_on))
+
+
+def _targets(trace: Path, output: Path | None, json_file: Path | None) -> tuple[Path, Path]:
+    """Where the report and the JSON go."""
+    stem = trace.name
+    for suffix in (".sqlite", ".nsys-rep", ".qdrep", ".db"):
+        stem = stem.removesuffix(suffix)
+    if output is None:
+        html_file = Path(f"{stem}.html")
+    elif output.is_dir() or str(output).endswith("/"):
+        output.mkdir(parents=True, exist_ok=True)
+        html_file = output / f"{stem}.html"
+    else:
+        html_file = output
+    json_file = json_file or html_file.with_suffix(".json")
+    if json_file == html_file:
+        raise UsageError("the report and the JSON would be one file", "name the report .html, or give --json")
+    return html_file, json_file
+
+
+def _summarize(analysis: Analysis) -> None:
+    for sentence in analysis.verdict:
+        click.echo(cell(sentence, ""))
+    for finding in analysis.findings:
+        click.echo(f"\n[{finding.severity.name.lower()}] {cell(finding.title, '')}\n    {cell(finding.detail, '')}")
+        click.echo(f"    What to do: {cell(finding.remedy, '')}")
+    click.echo("")
+
+
+def _status(analysis: Analysis, fail_on: str) -> int:
+    from nsysparse.findings import Severity
+    from nsysparse.integrity import Status
+
+    if fail_on == "never":
+        return 0
+    if fail_on == "incomplete":
+        return int(analysis.integrity.status is Status.INCOMPLETE)
+    return int(any(f.severity >= Severity[fail_on.upper()] for f in analysis.findings))

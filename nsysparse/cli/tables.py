@@ -1,0 +1,108 @@
+"""Frames on the terminal and in files: table, CSV, JSON or Parquet."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+import polars as pl
+
+from nsysparse import units
+from nsysparse.errors import UsageError
+from nsysparse.outputs.files import write_bytes
+
+FORMATS = ("table", "csv", "json", "parquet")
+_FORMATTERS = {"_ns": units.duration, "_bytes": units.size, "_ratio": units.percent, "bytes": units.size}
+# ASCII control characters but tab and newline: a name in a trace must not steer the terminal.
+_CONTROL = {c: f"\\x{c:02x}" for c in [*range(32), 127, *range(128, 160)] if c not in (9, 10)}
+
+format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default=None,
+    help="Form of the result; by default a table, or what the name after -o says.",
+)
+output_option = click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead.")
+
+
+def show_frame(frame: pl.DataFrame, form: str | None, output: Path | None, force: bool, raw: bool = False) -> None:
+    """Print a frame, or write it to a file.
+
+    Args:
+        frame: The rows.
+        form: One of FORMATS; None: by the output's suffix, else a table.
+        output: The file; None for stdout.
+        force: Replace the file if it exists.
+        raw: Print numbers as they are instead of with units.
+    """
+    by_suffix = output.suffix.lstrip(".").lower() if output else ""
+    form = form or (by_suffix if by_suffix in FORMATS else "table")
+    if form == "table" and output is None:
+        _print_table(frame, raw)
+        return
+    data = render_frame(frame, form, raw)
+    if output is not None:
+        write_bytes(output, data, force)
+        click.echo(f"Wrote {output}")
+    elif form == "parquet" and sys.stdout.isatty():
+        raise UsageError("Parquet is no text", "name a file with -o")
+    else:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def render_frame(frame: pl.DataFrame, form: str, raw: bool) -> bytes:
+    """A frame as bytes of one of FORMATS."""
+    import io
+
+    if form == "csv":
+        return frame.write_csv(None).encode()
+    if form == "json":
+        return (json.dumps(frame.to_dicts(), ensure_ascii=False, indent=1, default=str) + "\n").encode()
+    if form == "parquet":
+        buffer = io.BytesIO()
+        frame.write_parquet(buffer)
+        return buffer.getvalue()
+    from rich.console import Console
+
+    text = io.StringIO()
+    Console(file=text, width=200).print(_table(frame, raw))
+    return text.getvalue().encode()
+
+
+def _print_table(frame: pl.DataFrame, raw: bool) -> None:
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 200).print(_table(frame, raw))
+
+
+def _table(frame: pl.DataFrame, raw: bool):  # type: ignore[no-untyped-def]
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, dtype in frame.schema.items():
+        table.add_column(Text(name), justify="right" if dtype.is_numeric() else "left", overflow="fold")
+    for row in frame.iter_rows():
+        table.add_row(*(Text(cell(v, n, raw)) for n, v in zip(frame.columns, row, strict=True)))
+    return table
+
+
+def cell(value: object, column: str, raw: bool = False) -> str:
+    """One value as text: with the unit that the column's name promises; control characters made visible."""
+    if value is None:
+        return units.UNKNOWN
+    if isinstance(value, str):
+        return value.translate(_CONTROL)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not raw:
+        is_instant = column in {"start_ns", "end_ns", "time_ns_of_session", "from_ns", "to_ns"}
+        for suffix, formatter in _FORMATTERS.items():
+            if column.endswith(suffix) and not is_instant:
+                return formatter(value)
+        if column.endswith("bandwidth"):
+            return units.bandwidth(value)
+    return str(value)

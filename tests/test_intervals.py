@@ -1,0 +1,80 @@
+"""The interval algebra against sets of integers."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsysparse.intervals import Intervals, owned
+
+TIMES = st.integers(-8, 20)
+SPANS = st.lists(st.tuples(TIMES, TIMES), max_size=12)  # reversed and empty ones among them
+
+
+def union(spans):
+    return Intervals.union_of([s for s, _ in spans], [e for _, e in spans])
+
+
+def instants(spans):
+    return {t for s, e in spans for t in range(s, e)}
+
+
+def members(intervals):
+    return instants(zip(intervals.start.tolist(), intervals.end.tolist(), strict=True))
+
+
+def canonical(intervals):
+    start, end = intervals.start.tolist(), intervals.end.tolist()
+    return all(s < e for s, e in zip(start, end, strict=True)) and all(
+        e < s for e, s in zip(end[:-1], start[1:], strict=True)
+    )
+
+
+@given(SPANS)
+def test_union(spans):
+    found = union(spans)
+    assert members(found) == instants(spans)
+    assert canonical(found)
+    assert found.length == len(instants(spans))
+
+
+@given(SPANS, SPANS)
+def test_or_and_minus(first, second):
+    a, b = union(first), union(second)
+    for found, expected in (
+        (a | b, instants(first) | instants(second)),
+        (a & b, instants(first) & instants(second)),
+        (a - b, instants(first) - instants(second)),
+    ):
+        assert members(found) == expected
+        assert canonical(found)
+
+
+@given(SPANS, TIMES, TIMES)
+def test_clip_and_gaps(spans, low, high):
+    window = set(range(low, high))
+    assert members(union(spans).clip(low, high)) == instants(spans) & window
+    assert members(union(spans).gaps(low, high)) == window - instants(spans)
+
+
+@given(SPANS, SPANS)
+def test_covered(spans, asked):
+    found = union(spans).covered([s for s, _ in asked], [e for _, e in asked]).tolist()
+    assert found == [len(instants(spans) & set(range(s, e))) for s, e in asked]
+
+
+@given(SPANS, st.lists(TIMES, max_size=8))
+def test_contains(spans, asked):
+    assert union(spans).contains(asked).tolist() == [t in instants(spans) for t in asked]
+
+
+@given(SPANS)
+def test_owned_gives_every_instant_to_the_first_to_start(spans):
+    start, end = (a.tolist() for a in owned([s for s, _ in spans], [e for _, e in spans]))
+    parts = [set(range(s, e)) for s, e in zip(start, end, strict=True)]
+    assert set().union(*parts) == instants(spans)
+    assert sum(map(len, parts)) == len(instants(spans))  # nothing twice
+    for i, (s, e) in enumerate(spans):
+        assert parts[i] <= set(range(s, e))
+        for t in parts[i]:
+            assert all(s <= other for other, until in spans if other <= t < until)
