@@ -6,9 +6,10 @@ cells for what there is none of, and nothing at all for a table without rows. JS
 
 from __future__ import annotations
 
-import csv
 import io
 import json
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,15 +55,45 @@ def _lost_by_product(a: npt.NDArray[np.float64], b: float) -> npt.NDArray[np.flo
     """What ``a * b`` lost to rounding, exactly (Dekker's product)."""
     a_high, b_high = (v * 134_217_729.0 - (v * 134_217_729.0 - v) for v in (a, np.float64(b)))
     a_low, b_low = a - a_high, b - b_high
-    return a_low * b_low - (((a * b - a_high * b_high) - a_low * b_high) - a_high * b_low)
+    lost: npt.NDArray[np.float64] = a_low * b_low - (((a * b - a_high * b_high) - a_low * b_high) - a_high * b_low)
+    return lost
 
 
 def to_csv(table: Table) -> str:
     """The table as nsys writes it."""
     if not table.frame.height:
         return ""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(table.frame.columns)
-    writer.writerows(printed(table.frame).iter_rows())
-    return out.getvalue()
+    cells = printed(table.frame)
+    texts = [c for c, t in cells.schema.items() if t in {pl.String, pl.Categorical}]
+    # An empty text and none look the same there.
+    cells = cells.with_columns(pl.when(pl.col(c).cast(pl.String) != "").then(c).alias(c) for c in texts)
+    return cells.write_csv(None)
+
+
+def to_json(tables: Sequence[Table]) -> str:
+    """Tables as a JSON text: a list of objects with ``report``, ``title``, ``columns``, ``rows``, ``notes``."""
+    return json.dumps([_plain(t) for t in tables], ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def _plain(table: Table) -> dict[str, Any]:
+    floats = [c for c, t in table.frame.schema.items() if t.is_float()]
+    known = table.frame.with_columns(pl.when(pl.col(c).is_finite()).then(pl.col(c)).alias(c) for c in floats)
+    return {
+        "report": table.report.name,
+        "title": table.report.title,
+        "columns": table.frame.columns,
+        "rows_total": table.rows_total,
+        "rows": [list(row) for row in known.iter_rows()],
+        "notes": list(table.notes),
+    }
+
+
+def to_parquet(table: Table) -> bytes:
+    """The table with unrounded figures; the report's name, title and notes are in the file's metadata."""
+    import pyarrow.parquet as pq
+
+    arrow = table.frame.to_arrow()
+    facts = {"report": table.report.name, "title": table.report.title, "notes": "\n".join(table.notes)}
+    buffer = io.BytesIO()
+    pq.write_table(arrow.replace_schema_metadata(facts), buffer)
+    return buffer.getvalue()

@@ -18,5 +18,7 @@ def device_names(trace: Trace) -> pl.DataFrame:
     devices, keys = find_devices(trace)
     known = keys.join(devices.select("device", "name"), on="device", how="left")
     return known.select(
-        "process", "ordinal", pl.format("{} ({})", pl.col("name").fill_null("CUDA device"), "ordinal").alias("device")
+        "process",
+        "ordinal",
+        pl.format("{} ({})", pl.col("name").fill_null("CUDA device"), "ordinal").cast(pl.Categorical).alias("device"),
     )

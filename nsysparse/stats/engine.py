@@ -1,7 +1,7 @@
 """The statistics behind every summary: total, share, count, mean, median, extremes, standard deviation.
 
-The standard deviation is the sample's (n - 1 below the line), 0 for a single value, as nsys prints it. Shares are of the
-listed total, which is not the time that passed: see the notes under each table.
+The standard deviation is the sample's (n - 1 below the line), 0 for a single value, as nsys prints it. Shares are of
+the listed total, which is not the time that passed: see the notes under each table.
 """
 
 from __future__ import annotations
@@ -32,25 +32,28 @@ def share(total: str) -> pl.Expr:
     return (pl.col(total) * 100.0 / pl.col(total).sum()).alias("Time (%)")
 
 
-def summarize(
-    rows: pl.DataFrame, by: Sequence[str], counted: str, value: str = "duration", keys_first: bool = False
-) -> pl.DataFrame:
-    """nsys's time summary: share, total, count and statistics of each group, longest first.
+def grouped(rows: pl.DataFrame, by: Sequence[str], *figures: pl.Expr) -> pl.DataFrame:
+    """One row a group, in the order of first appearance; categorical keys become plain text, to be sorted as such."""
+    table = rows.group_by(by, maintain_order=True).agg(figures)
+    return table.with_columns(pl.col(pl.Categorical).cast(pl.String))
+
+
+def summarize(rows: pl.DataFrame, by: Sequence[str], counted: str, value: str = "duration") -> pl.DataFrame:
+    """Sum up time as nsys does: share, total, count and statistics of each group, longest first.
 
     Args:
         rows: Events; ``value`` is their time in ns.
         by: Columns of the group, under the names to print.
         counted: Name of the column of counts (``Num Calls``, ``Instances``, ``Count``).
         value: Column to measure.
-        keys_first: Put the group's columns in front instead of at the end.
     """
     total = "Total Time (ns)"
-    table = rows.group_by(by, maintain_order=True).agg(
-        pl.col(value).sum().alias(total), pl.len().cast(pl.Int64).alias(counted), *statistics(value)
+    table = grouped(
+        rows, by, pl.col(value).sum().alias(total), pl.len().cast(pl.Int64).alias(counted), *statistics(value)
     )
     # Where totals are equal, nsys lists the longer average first, then goes by name.
     order = [total, "Avg (ns)", *reversed(by)]
     descending = [True, True, *(False for _ in by)]
     table = table.with_columns(share(total)).sort(order, descending=descending, maintain_order=True)
     figures = ["Time (%)", total, counted, *(c for c in table.columns if c not in {*by, "Time (%)", total, counted})]
-    return table.select(*by, *figures) if keys_first else table.select(*figures, *by)
+    return table.select(*figures, *by)

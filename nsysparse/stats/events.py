@@ -1,7 +1,7 @@
 """Events as nsys's reports list them: every row of the export, joined plainly, quirks and all.
 
-nsysparse's own analysis uses :mod:`nsysparse.joins`, where a call and a piece of work are one row each. The reports here
-repeat nsys's figures, so they must count what it counts: with ``--cudabacktrace`` a call has two rows, and both count.
+nsysparse's own analysis uses :mod:`nsysparse.joins`, where a call and a piece of work are one row each. The reports
+here repeat nsys's figures, so they count what it counts: with ``--cudabacktrace`` a call has two rows, and both count.
 """
 
 from __future__ import annotations
@@ -28,14 +28,25 @@ MEMSET = "[CUDA memset]"
 KERNEL, MEMORY, API = "CUDA_KERNEL", "MEMORY_OPER", "CUDA_API"
 
 
+TEXT = pl.col("text behind")
+
+
 def duration() -> pl.Expr:
     """Length of an event, ns."""
     return (pl.col("end_ns") - pl.col("start_ns")).alias("duration")
 
 
-def with_text(frame: pl.DataFrame, trace: Trace, reference: str, name: str) -> pl.DataFrame:
-    """Add the text behind a string reference; NULL where it dangles. The order of the rows stays."""
-    texts = trace.strings(frame[reference]).rename({"id": reference, "value": name})
+def with_text(frame: pl.DataFrame, trace: Trace, reference: str, **names: pl.Expr) -> pl.DataFrame:
+    """Add texts behind a string reference; NULL where it dangles. The order of the rows stays.
+
+    Args:
+        frame: The rows.
+        trace: Where they come from.
+        reference: The column of references.
+        names: New columns, categorical, each made of the text (``TEXT``).
+    """
+    texts = trace.strings(frame[reference]).rename({"id": reference, "value": "text behind"})
+    texts = texts.select(reference, **{name: text.cast(pl.Categorical) for name, text in names.items()})
     return frame.join(texts, on=reference, how="left", maintain_order="left")
 
 
@@ -48,20 +59,23 @@ def extra_column(trace: Trace, table: str, column: str, name: str) -> pl.Series:
     """A column that the canonical table lacks, in its row order; NULL for 0 and where the export has none."""
     source = schema.TABLES[table].source(trace.tables)
     if source is None or column not in trace.tables[source]:
-        return pl.Series(name, [None], pl.Int64).new_from_index(0, trace.frame(table).height)
+        return pl.Series(name, [], pl.Int64).extend_constant(None, trace.frame(table).height)
     arrow = trace.backend.read(source, {name: (column, "int")})
-    return pl.Series(name, pl.from_arrow(arrow.column(name)), pl.Int64).replace(0, None)
+    values = pl.from_arrow(arrow.column(name))
+    assert isinstance(values, pl.Series)
+    replaced: pl.Series = values.replace(0, None).alias(name)
+    return replaced
 
 
 def load_api(trace: Trace) -> pl.DataFrame:
-    """Rows of the API table: its columns plus ``api`` (the name in the export), ``process``, ``duration``."""
-    frame = with_text(trace.frame("api"), trace, "name_id", "api")
+    """Rows of the API table: its columns plus ``process``, ``duration``, ``api`` and ``function`` (with and without version)."""
+    frame = with_text(trace.frame("api"), trace, "name_id", api=TEXT, function=without_version(TEXT))
     return frame.with_columns(duration(), process=schema.process_of(pl.col("thread")))
 
 
 def load_kernels(trace: Trace) -> pl.DataFrame:
     """Rows of the kernel table: its columns plus ``kernel`` (the demangled name) and ``duration``."""
-    return with_text(trace.frame("kernels"), trace, "name_id", "kernel").with_columns(duration())
+    return with_text(trace.frame("kernels"), trace, "name_id", kernel=TEXT).with_columns(duration())
 
 
 def load_memory(trace: Trace) -> pl.DataFrame:
@@ -69,14 +83,14 @@ def load_memory(trace: Trace) -> pl.DataFrame:
     shared = ["start_ns", "end_ns", "ordinal", "context", "stream", "correlation", "process", "bytes"]
     copies = trace.frame("copies").select(
         *shared,
-        pl.format("[CUDA memcpy {}]", labelled("kind", COPY_LABELS)).alias("operation"),
+        pl.format("[CUDA memcpy {}]", labelled("kind", COPY_LABELS)).cast(pl.Categorical).alias("operation"),
         labelled("src_kind", MEMORY_LABELS).alias("src"),
         labelled("dst_kind", MEMORY_LABELS).alias("dst"),
         extra_column(trace, "copies", "greenContextId", "green_context"),
     )
     memsets = trace.frame("memsets").select(
         *shared,
-        pl.lit(MEMSET).alias("operation"),
+        pl.lit(MEMSET).cast(pl.Categorical).alias("operation"),
         labelled("memory_kind", MEMORY_LABELS).alias("src"),
         pl.lit(None, pl.String).alias("dst"),
         extra_column(trace, "memsets", "greenContextId", "green_context"),

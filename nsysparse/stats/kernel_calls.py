@@ -6,7 +6,7 @@ import polars as pl
 
 from nsysparse import schema
 from nsysparse.source import Trace
-from nsysparse.stats.events import load_api, load_kernels, without_version
+from nsysparse.stats.events import load_api, load_kernels
 
 
 def load_kernel_calls(trace: Trace) -> pl.DataFrame:
@@ -17,11 +17,11 @@ def load_kernel_calls(trace: Trace) -> pl.DataFrame:
         ``api`` (without its version), ``api_start_ns``, ``api_end_ns``, ``thread``, ``pid``, ``tid``; ``twin`` (the
         kernel has another pair).
     """
-    kernels = load_kernels(trace).with_row_index("kernel_row")
+    kernels = load_kernels(trace).with_row_index("kernel_row").cast({"kernel_row": pl.Int64})
     calls = load_api(trace).select(
         "process",
         "correlation",
-        without_version(pl.col("api")).alias("api"),
+        pl.col("function").alias("api"),
         pl.col("start_ns").alias("api_start_ns"),
         pl.col("end_ns").alias("api_end_ns"),
         "thread",

@@ -1,8 +1,8 @@
 """Which API calls lie inside which NVTX ranges: nsys's projection of ranges onto the GPU.
 
-A piece of work belongs to every range of its call's thread that holds the whole call. Ranges may overlap in any way; the
-calls of a thread may lie inside each other (a driver call in a runtime call), but those of one depth follow each other,
-so the calls inside a range are a run of the sorted calls: two binary searches a range, whole arrays at a time.
+A piece of work belongs to every range of its call's thread that holds the whole call. Ranges may overlap in any way;
+the calls of a thread may lie inside each other (a driver call in a runtime call), but those of one depth follow each
+other, so the calls inside a range are a run of the sorted calls: two binary searches a range, whole arrays at a time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def find_runs(ranges: pl.DataFrame, calls: pl.DataFrame) -> Iterator[Runs]:
     """
     start, end, thread = (ranges[c].to_numpy() for c in ("start_ns", "end_ns", "thread"))
     depth = _depths(calls)
-    numbered = calls.select("thread", "start_ns", "end_ns").with_row_index("row").with_columns(pl.Series("depth", depth))
+    numbered = (
+        calls.select("thread", "start_ns", "end_ns").with_row_index("row").with_columns(pl.Series("depth", depth))
+    )
     for (owner, _), part in numbered.group_by("thread", "depth", maintain_order=True):
         mine = np.flatnonzero(thread == owner)
         if not mine.size:

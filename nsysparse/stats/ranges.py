@@ -8,7 +8,7 @@ from nsysparse import schema
 from nsysparse.joins.nesting import Nesting
 from nsysparse.joins.ranges import domain_names
 from nsysparse.source import Trace
-from nsysparse.stats.events import duration, with_text
+from nsysparse.stats.events import duration
 
 # NVTX's own types and those of the older text format.
 PUSH_POP, START_END = (59, 70), (60, 71)
@@ -27,12 +27,11 @@ def load_stats_ranges(trace: Trace) -> pl.DataFrame:
         .then(pl.lit("PushPop"))
         .when(pl.col("type").is_in(START_END))
         .then(pl.lit("StartEnd"))
+        .cast(pl.Categorical)
     )
     ranges = events.with_columns(style.alias("Style"), process=schema.process_of(pl.col("thread")))
     ranges = ranges.filter(pl.col("Style").is_not_null() & pl.col("end_ns").is_not_null())
-    ranges = with_text(ranges, trace, "text_id", "registered")
-    ranges = ranges.join(domain_names(trace), on=["process", "domain"], how="left", maintain_order="left")
-    domain = pl.coalesce("domain_name", pl.lit(""))
+    ranges = _with_names(ranges, trace)
     return ranges.select(
         pl.col("id").cast(pl.Int64),
         "start_ns",
@@ -41,10 +40,22 @@ def load_stats_ranges(trace: Trace) -> pl.DataFrame:
         "thread",
         schema.pid_of(pl.col("thread")).alias("pid"),
         schema.tid_of(pl.col("thread")).alias("tid"),
-        pl.concat_str(domain, pl.lit(":"), pl.coalesce("registered", "text", pl.lit(""))).alias("Range"),
+        "Range",
         "Style",
         (pl.col("end_thread").is_not_null() & (pl.col("end_thread") != pl.col("thread"))).alias("moved"),
     )
+
+
+def _with_names(ranges: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Add ``Range``: put together once a distinct name, not once a range."""
+    key = ["process", "domain", "text_id", "text"]
+    names = ranges.select(key).unique(maintain_order=True)
+    names = names.join(trace.strings(names["text_id"]), left_on="text_id", right_on="id", how="left")
+    names = names.join(domain_names(trace), on=["process", "domain"], how="left")
+    domain = pl.coalesce("domain_name", pl.lit(""))
+    text = pl.coalesce("value", pl.col("text").str.split("\x00").list.first(), pl.lit(""))
+    names = names.select(*key, pl.concat_str(domain, pl.lit(":"), text).cast(pl.Categorical).alias("Range"))
+    return ranges.join(names, on=key, how="left", maintain_order="left", nulls_equal=True)
 
 
 def with_tree(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -75,11 +86,12 @@ def _with_stack(tree: pl.DataFrame) -> pl.DataFrame:
     """Add ``stack``, level by level: as many joins as the ranges are deep."""
     above = pl.DataFrame(schema={"id": pl.Int64, "stack": pl.String})
     done = []
-    for level in range(int(tree["level"].max() or 0) + 1):  # type: ignore[call-overload]
+    deepest = tree["level"].max()
+    for level in range(deepest + 1 if isinstance(deepest, int) else 0):
         here = tree.filter(pl.col("level") == level).join(
             above.rename({"id": "parent", "stack": "above"}), on="parent", how="left"
         )
         here = here.with_columns(stack=pl.format("{}:{}", pl.col("above").fill_null(""), "id")).drop("above")
         done.append(here)
         above = here.select("id", "stack")
-    return pl.concat(done)
+    return pl.concat(done) if done else tree.with_columns(stack=pl.lit(None, pl.String))

@@ -20,6 +20,7 @@ from nsysparse.errors import UsageError
 from nsysparse.source import Trace
 
 TRACE = "Trace"  # leading column where a table lists recordings apart
+ROW_NUMBERS, ROWS_A_TRACE = ("kernel_row", "range_row"), 1 << 40
 
 Rows = Callable[[Trace], pl.DataFrame]
 Shape = Callable[[pl.DataFrame], pl.DataFrame]
@@ -108,7 +109,7 @@ def find_reports(package: str = "nsysparse.stats.reports") -> dict[str, Report]:
 
 
 def find_rules() -> dict[str, Report]:
-    """nsys's analysis rules by name."""
+    """The analysis rules of nsys by name."""
     return find_reports("nsysparse.stats.rules")
 
 
@@ -137,7 +138,7 @@ def make_table(report: Report, traces: Sequence[Trace], by_trace: bool = False, 
     """
     keep = report.limit if top is None else top
     apart = len(traces) > 1 and (by_trace or report.lists_events)
-    rows = [report.rows(t) for t in traces]
+    rows = [_apart(report.rows(t), i) for i, t in enumerate(traces)]
     if apart:
         tables = [report.shape(r) for r in rows]
         total = sum(t.height for t in tables)
@@ -152,6 +153,13 @@ def make_table(report: Report, traces: Sequence[Trace], by_trace: bool = False, 
     shown = Shown(traces, pl.concat(rows, how="vertical_relaxed"), frame)
     notes = tuple(report.notes(shown)) if total else ()
     return Table(report, frame, notes, total)
+
+
+def _apart(rows: pl.DataFrame, number: int) -> pl.DataFrame:
+    """Keep what is counted by its row apart from the rows of other recordings."""
+    if not number:
+        return rows
+    return rows.with_columns(pl.col(c) + number * ROWS_A_TRACE for c in ROW_NUMBERS if c in rows.columns)
 
 
 def _cut(frame: pl.DataFrame, keep: int) -> pl.DataFrame:

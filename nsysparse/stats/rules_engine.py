@@ -36,26 +36,24 @@ class Busy:
 
 
 def _before(instants: Times, at: Times) -> Times:
-    """For each ``at``, the time from each of the sorted instants before it up to it, added up."""
+    """For each ``at``, the time from each of the sorted instants before it up to it, added up.
+
+    Intermediate sums may wrap around; differences of two results do not.
+    """
     n = np.searchsorted(instants, at)
     return times(n * at - np.concatenate(([0], np.cumsum(instants)))[n])
 
 
 def busy_by_device(trace: Trace) -> Iterator[Busy]:
     """Kernels, copies and fills (not whole graphs, as nsys has it) of each process, device and context."""
-    keys = [schema.pid_of(pl.col("process")).alias("pid"), "ordinal", "context"]
-    work = pl.concat(
-        [
-            trace.frame(t).select(*keys, "start_ns", "end_ns")
-            for t in ("kernels", "copies", "memsets")
-        ]
-    )
+    keys = (schema.pid_of(pl.col("process")).alias("pid"), pl.col("ordinal"), pl.col("context"))
+    work = pl.concat([trace.frame(t).select(*keys, "start_ns", "end_ns") for t in ("kernels", "copies", "memsets")])
     for (pid, ordinal, context), part in work.sort(*("pid", "ordinal", "context")).group_by(
         "pid", "ordinal", "context", maintain_order=True
     ):
         union = Intervals.union_of(part["start_ns"], part["end_ns"])
         if len(union):
-            yield Busy(pid, ordinal, context, union, *(np.sort(part[c].to_numpy()) for c in ("start_ns", "end_ns")))  # type: ignore[arg-type]
+            yield Busy(pid, ordinal, context, union, *(np.sort(part[c].to_numpy()) for c in ("start_ns", "end_ns")))
 
 
 def device_table(columns: dict[str, npt.NDArray[np.generic]], busy: Busy) -> pl.DataFrame:
@@ -78,6 +76,7 @@ def memory_calls(trace: Trace) -> pl.DataFrame:
     """
     calls = load_api(trace).select("process", "correlation", "api", "event_class")
     pairs = load_memory(trace).join(calls, on=["process", "correlation"], how="inner", maintain_order="left_right")
+    pairs = pairs.with_columns(pl.col("api").cast(pl.String))
     return pairs.with_columns(pid=schema.pid_of(pl.col("process"))).sort(
         "duration", "start_ns", "api", descending=[True, False, False], maintain_order=True
     )

@@ -18,9 +18,7 @@ COLUMNS = ("address", "to_device_bytes", "to_host_bytes", "duration", "cpu_fault
 
 def load_migrations(trace: Trace) -> pl.DataFrame:
     """Migrations and faults: the columns of COLUMNS; what a row is not about is 0."""
-    copies = trace.frame("copies").with_columns(
-        extra_column(trace, "copies", "virtualAddress", "address"), duration()
-    )
+    copies = trace.frame("copies").with_columns(extra_column(trace, "copies", "virtualAddress", "address"), duration())
     kind = pl.col("kind")
     moves = copies.filter(kind.is_in([TO_DEVICE, TO_HOST])).select(
         "address",

@@ -7,7 +7,7 @@ import polars as pl
 from nsysparse.source import Trace
 from nsysparse.stats import notes
 from nsysparse.stats.engine import summarize
-from nsysparse.stats.events import API, load_api, without_version
+from nsysparse.stats.events import API, load_api
 from nsysparse.stats.report import Report
 from nsysparse.stats.reports.cuda_gpu_sum import gpu_rows
 
@@ -18,7 +18,7 @@ def _rows(trace: Trace) -> pl.DataFrame:
         "start_ns",
         "end_ns",
         pl.lit(API).alias("Category"),
-        without_version(pl.col("api")).alias("Operation"),
+        pl.col("function").alias("Operation"),
         "event_class",
     )
     return pl.concat([calls, gpu_rows(trace).with_columns(event_class=pl.lit(None, pl.Int64))])

@@ -7,18 +7,18 @@ import polars as pl
 from nsysparse import schema
 from nsysparse.source import Trace
 from nsysparse.stats import notes
-from nsysparse.stats.events import load_api, with_text, without_version
+from nsysparse.stats.events import TEXT, load_api, with_text
 from nsysparse.stats.report import Report, as_is
 
 
 def _rows(trace: Trace) -> pl.DataFrame:
-    threads = with_text(trace.frame("threads"), trace, "name_id", "thread_name")
+    threads = with_text(trace.frame("threads"), trace, "name_id", thread_name=TEXT)
     named = threads.select("thread", "thread_name").unique("thread", keep="first", maintain_order=True)
     calls = load_api(trace).join(named, on="thread", how="left", maintain_order="left")
     return calls.sort("start_ns", maintain_order=True).select(
         pl.col("start_ns").alias("Start (ns)"),
         pl.col("duration").alias("Duration (ns)"),
-        without_version(pl.col("api")).alias("Name"),
+        pl.col("function").alias("Name"),
         pl.col("return_value").alias("Result"),
         pl.col("correlation").alias("CorrID"),
         schema.pid_of(pl.col("thread")).alias("Pid"),

@@ -10,20 +10,23 @@ from nsysparse.stats.engine import summarize
 from nsysparse.stats.events import grid, load_kernels
 from nsysparse.stats.report import Report
 
+SIZES = tuple(f"{axis}_{d}" for axis in ("grid", "block") for d in "xyz")
+
 
 def _rows(trace: Trace) -> pl.DataFrame:
     return load_kernels(trace).select(
         "duration",
         "start_ns",
         "end_ns",
-        grid("grid").alias("GridXYZ"),
-        grid("block").alias("BlockXYZ"),
+        *SIZES,
         pl.col("kernel").alias("Name"),
     )
 
 
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
-    return summarize(rows, ["GridXYZ", "BlockXYZ", "Name"], "Instances")
+    table = summarize(rows, [*SIZES, "Name"], "Instances")
+    sizes = [grid("grid").alias("GridXYZ"), grid("block").alias("BlockXYZ")]
+    return table.select(pl.exclude("Name", *SIZES), *sizes, "Name")
 
 
 REPORT = Report(

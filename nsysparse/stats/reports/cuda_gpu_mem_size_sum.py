@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsysparse.source import Trace
-from nsysparse.stats.engine import BYTES_PER_MB, MB, statistics
+from nsysparse.stats.engine import BYTES_PER_MB, MB, grouped, statistics
 from nsysparse.stats.events import load_memory
 from nsysparse.stats.report import Report
 
@@ -16,8 +16,9 @@ def _rows(trace: Trace) -> pl.DataFrame:
 
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
     total = "Total (MB)"
-    table = rows.with_columns(size=pl.col("bytes") / BYTES_PER_MB).group_by("Operation", maintain_order=True)
-    sizes = table.agg(
+    sizes = grouped(
+        rows.with_columns(size=pl.col("bytes") / BYTES_PER_MB),
+        ["Operation"],
         (pl.col("bytes").sum() / BYTES_PER_MB).alias(total),
         pl.len().cast(pl.Int64).alias("Count"),
         *statistics("size", MB),
@@ -25,6 +26,4 @@ def _shape(rows: pl.DataFrame) -> pl.DataFrame:
     return sizes.sort(total, descending=True, maintain_order=True).select(pl.exclude("Operation"), "Operation")
 
 
-REPORT = Report(
-    "cuda_gpu_mem_size_sum", "copies and fills by kind: size", _rows, _shape, needs=("copies", "memsets")
-)
+REPORT = Report("cuda_gpu_mem_size_sum", "copies and fills by kind: size", _rows, _shape, needs=("copies", "memsets"))

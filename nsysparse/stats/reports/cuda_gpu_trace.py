@@ -67,8 +67,8 @@ def _tail(name: str) -> list[pl.Expr]:
         pl.col("green_context").alias("GreenCtx"),
         pl.col("stream").alias("Strm"),
         pl.col(name).alias("Name"),
-        "process",
-        "ordinal",
+        pl.col("process"),
+        pl.col("ordinal"),
     ]
 
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from nsysparse.source import Trace
 from nsysparse.stats import notes
-from nsysparse.stats.engine import statistics
+from nsysparse.stats.engine import grouped, statistics
 from nsysparse.stats.kernel_calls import load_kernel_calls
 from nsysparse.stats.report import Report
 
@@ -14,7 +14,7 @@ KEYS = ("PID", "TID", "DevId", "API Name", "Kernel Name")
 
 
 def phases(trace: Trace) -> pl.DataFrame:
-    """Kernel and call pairs with ``total``, ``call``, ``queue`` (NULL when it began before the call returned), ``run``."""
+    """Kernel and call pairs with ``total``, ``call`` and ``queue`` (NULL when it began before the call returned)."""
     queue = pl.col("start_ns") - pl.col("api_end_ns")
     return load_kernel_calls(trace).with_columns(
         total=pl.max_horizontal("api_end_ns", "end_ns") - pl.col("api_start_ns"),
@@ -36,7 +36,9 @@ def _rows(trace: Trace) -> pl.DataFrame:
 
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
     measures = {"total": "T", "call": "A", "queue": "Q", "duration": "K"}
-    table = rows.group_by(KEYS, maintain_order=True).agg(
+    table = grouped(
+        rows,
+        KEYS,
         pl.len().cast(pl.Int64).alias("Count"),
         pl.col("queue").count().cast(pl.Int64).alias("QCount"),
         *(e for column, prefix in measures.items() for e in statistics(column, prefix=prefix)),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import polars as pl
 
 from nsysparse.stats import notes
-from nsysparse.stats.engine import statistics
+from nsysparse.stats.engine import grouped, statistics
 from nsysparse.stats.report import Report
 from nsysparse.stats.reports.nvtx_gpu_proj_trace import projected
 
 
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
     total = "Total Proj Time (ns)"
-    table = rows.group_by(pl.col("Name").alias("Range"), "Style", maintain_order=True).agg(
+    table = grouped(
+        rows.rename({"Name": "Range"}),
+        ["Range", "Style"],
         pl.col("Projected Duration (ns)").sum().alias(total),
         pl.col("Orig Duration (ns)").sum().alias("Total Range Time (ns)"),
         pl.len().cast(pl.Int64).alias("Range Instances"),

@@ -7,7 +7,7 @@ import polars as pl
 
 from nsysparse.source import Trace
 from nsysparse.stats import notes
-from nsysparse.stats.engine import statistics
+from nsysparse.stats.engine import grouped, statistics
 from nsysparse.stats.kernel_calls import load_kernel_calls
 from nsysparse.stats.projection import find_runs
 from nsysparse.stats.ranges import load_stats_ranges
@@ -35,9 +35,9 @@ def _rows(trace: Trace) -> pl.DataFrame:
 def _pairs_in(pairs: pl.DataFrame, ranges: pl.DataFrame | None) -> pl.DataFrame:
     """Pairs beside the range that each lies in; without ranges, beside nothing."""
     rows = pairs.select(
-        pl.lit(None, pl.Int64).alias("range"),
-        pl.lit(None, pl.String).alias("NVTX Range"),
-        pl.lit(None, pl.String).alias("Style"),
+        pl.lit(None, pl.Int64).alias("range_row"),
+        pl.lit(None, pl.Categorical).alias("NVTX Range"),
+        pl.lit(None, pl.Categorical).alias("Style"),
         pl.col("pid").alias("PID"),
         pl.col("tid").alias("TID"),
         pl.col("kernel").alias("Kernel Name"),
@@ -47,15 +47,17 @@ def _pairs_in(pairs: pl.DataFrame, ranges: pl.DataFrame | None) -> pl.DataFrame:
     )
     if ranges is None:
         return rows
-    return rows.with_columns(range=ranges["id"], Style=ranges["Style"]).with_columns(
+    return rows.with_columns(range_row=ranges["id"], Style=ranges["Style"]).with_columns(
         ranges["Range"].alias("NVTX Range")
     )
 
 
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
     total = "Total Time (ns)"
-    table = rows.group_by(*KEYS, "Kernel Name", maintain_order=True).agg(
-        pl.col("range").drop_nulls().n_unique().cast(pl.Int64).alias("NVTX Inst"),
+    table = grouped(
+        rows,
+        [*KEYS, "Kernel Name"],
+        pl.col("range_row").drop_nulls().n_unique().cast(pl.Int64).alias("NVTX Inst"),
         pl.col("kernel_row").n_unique().cast(pl.Int64).alias("Kern Inst"),
         pl.col("duration").sum().alias(total),
         *statistics("duration"),

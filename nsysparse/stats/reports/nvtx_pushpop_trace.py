@@ -26,7 +26,7 @@ def _rows(trace: Trace) -> pl.DataFrame:
         pl.col("id").alias("RangeId"),
         pl.col("parent").alias("ParentId"),
         pl.col("stack").alias("RangeStack"),
-        (indent + pl.col("Range")).alias("NameTree"),
+        (indent + pl.col("Range").cast(pl.String)).alias("NameTree"),
     )
 
 

@@ -16,7 +16,7 @@ CALLS = r"^cuda(Device|Stream)Synchronize(_|$)"
 
 
 def _rows(trace: Trace) -> pl.DataFrame:
-    return load_api(trace).filter(pl.col("api").str.contains(CALLS))
+    return load_api(trace).filter(pl.col("api").cast(pl.String).str.contains(CALLS))
 
 
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:

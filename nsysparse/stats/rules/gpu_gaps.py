@@ -26,17 +26,13 @@ def build(options: Mapping[str, int]) -> Report:
 
     def rows(trace: Trace) -> pl.DataFrame:
         parts = [device_table(_gaps(b, options["gap"] * NS_PER_MS), b) for b in busy_by_device(trace)]
-        return pl.concat(
-            [pl.DataFrame(schema={"Duration (ns)": pl.Int64, "Start (ns)": pl.Int64, **DEVICE}), *parts]
-        )
+        return pl.concat([pl.DataFrame(schema={"Duration (ns)": pl.Int64, "Start (ns)": pl.Int64, **DEVICE}), *parts])
 
     return Report(
         "gpu_gaps",
         f"gaps of more than {options['gap']} ms in which a GPU did nothing",
         rows,
-        lambda rows: numbered(
-            rows.sort("Duration (ns)", "Start (ns)", descending=[True, False], maintain_order=True)
-        ),
+        lambda rows: numbered(rows.sort("Duration (ns)", "Start (ns)", descending=[True, False], maintain_order=True)),
         notes.of(notes.hidden_graphs, notes.one_context),
         needs=("kernels", "copies", "memsets"),
         lists_events=True,

@@ -35,9 +35,7 @@ def build(options: Mapping[str, int]) -> Report:
     """The rule with other chunks or another threshold."""
 
     def rows(trace: Trace) -> pl.DataFrame:
-        parts = [
-            device_table(_stretches(b, options["chunks"], options["threshold"]), b) for b in busy_by_device(trace)
-        ]
+        parts = [device_table(_stretches(b, options["chunks"], options["threshold"]), b) for b in busy_by_device(trace)]
         schema = {"In-Use (%)": pl.Float64, "Duration (ns)": pl.Int64, "Start (ns)": pl.Int64, **DEVICE}
         return pl.concat([pl.DataFrame(schema=schema), *parts])
 
@@ -46,7 +44,7 @@ def build(options: Mapping[str, int]) -> Report:
         f"stretches of time in which a GPU was in use for less than {options['threshold']}%",
         rows,
         lambda rows: numbered(rows.sort("In-Use (%)", "Start (ns)", maintain_order=True)),
-        notes.of(notes.hidden_graphs, notes.chunks),
+        notes.of(notes.hidden_graphs, notes.overlaps_twice),
         needs=("kernels", "copies", "memsets"),
         lists_events=True,
         limit=TOP,
