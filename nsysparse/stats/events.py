@@ -68,7 +68,7 @@ def extra_column(trace: Trace, table: str, column: str, name: str) -> pl.Series:
 
 
 def load_api(trace: Trace) -> pl.DataFrame:
-    """Rows of the API table: its columns plus ``process``, ``duration``, ``api`` and ``function`` (with and without version)."""
+    """Rows of the API table, with ``process``, ``duration``, ``api`` (the name) and ``function`` (less its version)."""
     frame = with_text(trace.frame("api"), trace, "name_id", api=TEXT, function=without_version(TEXT))
     return frame.with_columns(duration(), process=schema.process_of(pl.col("thread")))
 
