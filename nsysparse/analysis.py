@@ -11,6 +11,7 @@ import polars as pl
 from nsysparse._version import __version__
 from nsysparse.accounting.device import DeviceAccount, Options, account_for
 from nsysparse.accounting.host import Activity
+from nsysparse.accounting.windows import whole_window
 from nsysparse.coverage import measure_coverage
 from nsysparse.errors import UsageError
 from nsysparse.findings import Finding, Outcome
@@ -84,7 +85,11 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     accounts = []
     for row in chosen:
         progress(f"accounting for {row['label']}")
-        accounts.append(account_for(work.on(row["device"]), row, options, activity, trace, holes))
+        mine = work.on(row["device"])
+        if whole_window(mine) is not None:  # else every time on it is missing, which the clock check says
+            accounts.append(account_for(mine, row, options, activity, trace, holes))
+        elif options.devices:
+            raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
     progress("running rules")
     outcomes = run_rules(accounts, work, integrity)
     return Analysis(

@@ -41,11 +41,13 @@ def size(n_bytes: float | None) -> str:
 
 
 def bandwidth(bytes_per_second: float | None) -> str:
-    """A throughput in GB/s: ``26.1 GB/s``; below 0.01 GB/s in its natural unit."""
+    """A throughput in GB/s: ``26.1 GB/s``; below 0.01 GB/s and from 1,000 GB/s in its natural unit."""
     if bytes_per_second is None or not _known(bytes_per_second):
         return UNKNOWN
     if 0 < abs(bytes_per_second) < 10_000_000:
         return f"{size(bytes_per_second)}/s"
+    if abs(bytes_per_second) >= 999_500_000_000:
+        return f"{bytes_per_second / 1e12:.3g} TB/s"
     return f"{bytes_per_second / 1e9:.3g} GB/s"
 
 
@@ -73,7 +75,15 @@ def exact(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.6g}" if isinstance(value, float) else str(value)
+    return f"{value:,.12g}" if isinstance(value, float) else str(value)
+
+
+def instant(ns: float | None) -> str:
+    """A point of session time in seconds, to the nanosecond: ``5.651284414 s``, as Nsight Systems prints it."""
+    if ns is None or not _known(ns):
+        return UNKNOWN
+    whole, part = divmod(abs(round(ns)), 1_000_000_000)
+    return f"{'-' if ns < 0 else ''}{whole}.{part:09d} s"
 
 
 FORMATTERS: dict[str, Callable[..., str]] = {
@@ -83,4 +93,5 @@ FORMATTERS: dict[str, Callable[..., str]] = {
     "percent": percent,
     "count": count,
     "exact": exact,
+    "instant": instant,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsysparse.accounting.busy import Busy, in_window
+from nsysparse.accounting.windows import ranges_in
 from nsysparse.joins.nesting import FOREVER
 from nsysparse.joins.ranges import BY_THREAD, IN_TIME
 from nsysparse.joins.work import Work
@@ -22,8 +23,8 @@ def table_paths(work: Work, copies: pl.DataFrame, busy: Busy) -> pl.DataFrame:
 
     Returns:
         One row a (path, how it was found): ``text`` (labels from the outside in), ``depth``, ``path_by`` ("thread"; "in
-        time" for calls of a thread without NVTX, counted apart; "none"), ``ranges`` (instances of the path that
-        start in the window; NULL for "in time" and "none"), then own figures (calls directly under the path):
+        time" for calls of a thread without NVTX, counted apart; "none"), ``ranges`` (instances of the path in
+        the window; NULL for "in time" and "none"), then own figures (calls directly under the path):
         ``kernels``, ``kernel_ns`` (sum, clipped), ``copies``, ``copy_bytes``, ``copy_ns``, ``exposed_ns`` (adds up to
         the window's), ``memsets``, ``graphs``; and the same prefixed ``total_`` with the paths below included.
     """
@@ -94,9 +95,8 @@ def _with_ancestors(own: pl.DataFrame, paths: pl.DataFrame) -> pl.DataFrame:
 
 
 def _instances(work: Work, busy: Busy) -> pl.DataFrame:
-    start = pl.col("start_ns")
     return (
-        work.ranges.frame.filter(pl.col("push_pop") & (start >= busy.window.start_ns) & (start < busy.window.end_ns))
+        work.ranges.frame.filter(pl.col("push_pop") & ranges_in(busy.window, work))
         .group_by("path")
         .agg(pl.len().cast(pl.Int64).alias("ranges"))
     )
@@ -106,14 +106,11 @@ def table_start_end(work: Work, busy: Busy) -> pl.DataFrame:
     """Start/end ranges by label: they may cross threads and overlap, so they are no level of a path.
 
     Returns:
-        ``label``, ``count`` (that start in the window), ``across_threads``, ``unfinished``, ``mean_ns``, ``max_ns``
+        ``label``, ``count`` (in the window), ``across_threads``, ``unfinished``, ``mean_ns``, ``max_ns``
         (of the finished ones).
     """
-    start = pl.col("start_ns")
-    chosen = work.ranges.frame.filter(
-        ~pl.col("push_pop") & (start >= busy.window.start_ns) & (start < busy.window.end_ns)
-    )
-    took = (pl.col("end_ns") - start).filter(pl.col("end_ns") < FOREVER)
+    chosen = work.ranges.frame.filter(~pl.col("push_pop") & ranges_in(busy.window, work))
+    took = (pl.col("end_ns") - pl.col("start_ns")).filter(pl.col("end_ns") < FOREVER)
     return (
         chosen.group_by("label")
         .agg(

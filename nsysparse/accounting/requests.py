@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from nsysparse.accounting.busy import Busy, in_window
-from nsysparse.accounting.windows import Repeats, match_ranges
+from nsysparse.accounting.windows import Repeats, match_ranges, ranges_in
 from nsysparse.errors import UsageError
 from nsysparse.intervals import Intervals
 from nsysparse.joins.nesting import FOREVER, Nesting
@@ -103,10 +103,7 @@ def find_requests(
         ranges, basis = repeats.frame, f"repeated top-level NVTX ranges '{repeats.label}'"
     else:
         return None
-    window = busy.window
-    ranges = ranges.filter((pl.col("start_ns") >= window.start_ns) & (pl.col("start_ns") < window.end_ns)).sort(
-        "start_ns", "range"
-    )
+    ranges = ranges.filter(ranges_in(busy.window, work)).sort("start_ns", "range")
     frame, unclaimed = _measure(work, copies, busy, ranges)
     return Requests(ranges.height, basis, frame, unclaimed)
 

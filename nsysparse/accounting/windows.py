@@ -63,6 +63,20 @@ def whole_window(work: Work) -> Window | None:
     return Window("whole", start, max(end, start + 1), "first to last GPU operation")
 
 
+def ranges_in(window: Window, work: Work) -> pl.Expr:
+    """Whether a range (by its ``start_ns`` and ``end_ns``) belongs to a window of one device.
+
+    It does if it starts inside. A window that leaves out none of the device's earlier work also has the ranges that
+    were open when it begins: a request starts before its first operation.
+    """
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    whole = whole_window(work)
+    begun = start >= window.start_ns
+    if whole is not None and window.start_ns <= whole.start_ns:
+        begun = begun | (end > window.start_ns)
+    return begun & (start < window.end_ns)
+
+
 def repeated_ranges(work: Work) -> Repeats | None:
     """The repeating top-level push/pop ranges of the processes that fed this device.
 

@@ -28,6 +28,9 @@ format_option = click.option(
 output_option = click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead.")
 
 
+INSTANTS = ("start_ns", "end_ns", "from_ns", "to_ns")
+
+
 def show_frame(frame: pl.DataFrame, form: str | None, output: Path | None, force: bool, raw: bool = False) -> None:
     """Print a frame, or write it to a file.
 
@@ -86,7 +89,11 @@ def _table(frame: pl.DataFrame, raw: bool):  # type: ignore[no-untyped-def]
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name, dtype in frame.schema.items():
-        table.add_column(Text(name), justify="right" if dtype.is_numeric() else "left", overflow="fold")
+        # A value with its own unit under a header that names another would mislead.
+        shown = name if raw or name in INSTANTS else name.removesuffix("_ns")
+        table.add_column(
+            Text(shown.translate(_CONTROL)), justify="right" if dtype.is_numeric() else "left", overflow="fold"
+        )
     for row in frame.iter_rows():
         table.add_row(*(Text(cell(v, n, raw)) for n, v in zip(frame.columns, row, strict=True)))
     return table
@@ -99,7 +106,7 @@ def cell(value: object, column: str, raw: bool = False) -> str:
     if isinstance(value, str):
         return value.translate(_CONTROL)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not raw:
-        is_instant = column in {"start_ns", "end_ns", "time_ns_of_session", "from_ns", "to_ns"}
+        is_instant = column in INSTANTS
         for suffix, formatter in _FORMATTERS.items():
             if column.endswith(suffix) and not is_instant:
                 return formatter(value)

@@ -39,8 +39,12 @@ def find_devices(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
         if same
         else []
     )
-    # A device of which only the process knows the size (a MIG slice, from 2025.6) has fewer multiprocessors.
-    mapped = mapped.with_columns(sm_count=pl.coalesce("slice_sm_count", "sm_count"))
+    # A device of which only the process knows the size (a MIG slice, from 2025.6) has fewer multiprocessors than its
+    # GPU; how much of the GPU's memory is its own, no table says.
+    mapped = mapped.with_columns(sliced=(pl.col("slice_sm_count") < pl.col("sm_count")).fill_null(False)).with_columns(
+        sm_count=pl.coalesce("slice_sm_count", "sm_count"),
+        memory_bytes=pl.when(~pl.col("sliced")).then("memory_bytes"),
+    )
     mapped = mapped.with_columns(
         fold=pl.when(pl.col("gpu").is_not_null())
         .then(pl.concat_str(pl.lit("g"), "gpu", pl.coalesce("uuid", pl.lit("")), separator="|"))
@@ -53,13 +57,14 @@ def find_devices(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
             pl.col(*GPU_FACTS).first(),
             pl.col("ordinal").first(),
             pl.col("pid").unique().sort().cast(pl.String).str.join(", ").alias("processes"),
-            pl.col("pid").first(),
+            pl.col("pid", "sliced").first(),
         )
         .with_row_index("device")
+        .with_columns(slice=pl.col("sliced").cum_sum().over("gpu"))
         .with_columns(pl.col("device").cast(pl.Int64), mapped=pl.col("gpu").is_not_null(), label=_label())
     )
     keys = mapped.join(devices.select("fold", "device"), on="fold").select("process", "ordinal", "device")
-    return devices.drop("fold", "pid"), keys
+    return devices.drop("fold", "pid", "sliced", "slice"), keys
 
 
 def _gpus(trace: Trace) -> pl.DataFrame:
@@ -69,12 +74,12 @@ def _gpus(trace: Trace) -> pl.DataFrame:
     if not old.height:
         return gpus
     facts = ("memory_bytes", *LIMITS)
-    return gpus.join(
-        old.select(_bus(), *(pl.col(c).alias(f"{c}_old") for c in facts)),
-        left_on=_bus(),
-        right_on="bus_key",
-        how="left",
-    ).with_columns(pl.coalesce(c, f"{c}_old").alias(c) for c in facts)
+    known = old.select(_bus(), *(pl.col(c).alias(f"{c}_old") for c in facts)).unique("bus_key", keep="first")
+    return (
+        gpus.with_columns(_bus())
+        .join(known, on="bus_key", how="left", maintain_order="left")
+        .with_columns(pl.coalesce(c, f"{c}_old").alias(c) for c in facts)
+    )
 
 
 def _bus() -> pl.Expr:
@@ -112,6 +117,7 @@ def _common_facts(gpus: pl.DataFrame) -> dict[str, object]:
 
 def _label() -> pl.Expr:
     model = pl.when(pl.col("name").is_not_null()).then(pl.format(" ({})", "name")).otherwise(pl.lit(""))
-    known = pl.format("GPU {}{}", "gpu", model)
+    part = pl.when("sliced").then(pl.format(" slice {}", "slice")).otherwise(pl.lit(""))
+    known = pl.format("GPU {}{}{}", "gpu", part, model)
     unknown = pl.format("CUDA device {} of process {}{}", "ordinal", pl.col("pid").fill_null(-1), model)
     return pl.when(pl.col("gpu").is_not_null()).then(known).otherwise(unknown)

@@ -87,7 +87,7 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
         size = bad["bytes"].sum() if "bytes" in bad.columns else None
         untimed.append((name, bad.height, size))
         parts[name] = frame.filter(good) if bad.height else frame
-    unified = pl.col("kind").is_in(schema.UNIFIED_KINDS)
+    unified = pl.col("kind").is_in(schema.UNIFIED_KINDS).fill_null(False)
     migrations = parts["copies"].filter(unified)
     parts["copies"] = parts["copies"].filter(~unified)
     for name, frame in parts.items():

@@ -1,0 +1,237 @@
+"""One device as the report shows it: its account, with what the page alone needs worked out beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from nsysparse.accounting.device import DeviceAccount
+from nsysparse.analysis import Analysis
+from nsysparse.intervals import Intervals
+from nsysparse.report import charts, timeline
+from nsysparse.report.tables import Cell, cell
+from nsysparse.units import percent, size
+
+CHARTED = 8  # devices that get charts, the busiest first
+
+# Parts of the window that do not overlap and add up to it: (class, label, what it is made of).
+_PARTS = (
+    ("kernels", "kernels"),
+    ("htod", "HtoD copies alone"),
+    ("dtoh", "DtoH copies alone"),
+    ("other", "other copies alone"),
+    ("memsets", "memsets and migrations alone"),
+    ("idle", "idle"),
+)
+
+
+_FIGURES = {
+    "latency_ns": "Latency",
+    "kernels": "Kernels",
+    "kernel_ns": "Kernel time",
+    "copies": "Copies",
+    "htod_bytes": "Bytes HtoD",
+    "dtoh_bytes": "Bytes DtoH",
+    "other_bytes": "Bytes of other copies",
+    "copy_ns": "Copy time",
+    "exposed_ns": "Copy time exposed",
+    "blocked_ns": "Host blocked",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of the bar that splits the window: where it lies in percent, its class, its label and its share."""
+
+    css: str
+    label: str
+    x: str
+    width: str
+    share: Cell
+
+
+@dataclass(frozen=True)
+class DeviceView:
+    """One device on the page.
+
+    Attributes:
+        account: What was measured.
+        incomplete: When the recording is known to be incomplete, in all of it.
+        charted: Whether it gets charts.
+    """
+
+    account: DeviceAccount
+    incomplete: Intervals
+    charted: bool
+
+    @property
+    def label(self) -> str:
+        """Its printed name."""
+        return str(self.account.device["label"])
+
+    @property
+    def anchor(self) -> str:
+        """What links to it end in."""
+        return f"device-{self.account.number}"
+
+    @property
+    def over_hole(self) -> bool:
+        """Whether its window overlaps a hole in the recording."""
+        return len(self.account.hole) > 0
+
+    @property
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The account's tables."""
+        return self.account.tables
+
+    @cached_property
+    def figures(self) -> dict[str, Any]:
+        """The window's figures."""
+        return self.account.figures()
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The figures with the device's label and anchor: a row of the table of all devices."""
+        return self.figures | {"label": self.label, "over_hole": self.over_hole}
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The window as one bar: disjoint parts that add up to it."""
+        lengths = timeline.partition(self.account)
+        window, at, parts = self.account.window.length_ns, 0.0, []
+        for css, label in _PARTS:
+            share = lengths[css] / window
+            if share or css in {"kernels", "idle"}:
+                parts.append(
+                    Part(
+                        css,
+                        label,
+                        f"{100 * at:.4f}",
+                        f"{100 * share:.4f}",
+                        cell(share, "share", self.over_hole),
+                    )
+                )
+            at += share
+        return tuple(parts)
+
+    @cached_property
+    def utilizations(self) -> list[dict[str, Any]]:
+        """The four utilizations as rows: ``what``, ``ratio``, ``says``."""
+        f = self.figures
+        return [
+            {
+                "what": "Kernel-busy",
+                "ratio": f["kernels_ratio"],
+                "says": "a kernel ran: what nvidia-smi reports",
+            },
+            {"what": "Copy-busy", "ratio": f["copies_ratio"], "says": "a copy ran"},
+            {"what": "Busy", "ratio": f["busy_ratio"], "says": "anything ran"},
+            {
+                "what": "SM fill, while kernels ran (estimate)",
+                "ratio": f["sm_fill_ratio"],
+                "says": "share of the GPU's room for blocks that the kernels took; of kernel time, not of the window",
+            },
+        ]
+
+    @cached_property
+    def difference(self) -> str:
+        """One sentence on why the four utilizations differ here."""
+        f = self.figures
+        fill = f["sm_fill_ratio"]
+        filled = f", and while kernels ran they filled {percent(fill)} of the GPU" if fill is not None else ""
+        apart = f["busy_ratio"] - f["kernels_ratio"]
+        if f["graphs_ns"]:
+            apart_text = "whole CUDA graphs were recorded as one span each, which kernel-busy leaves out"
+        elif apart >= 0.05:
+            apart_text = f"{percent(apart)} of the window went to copies and fills with no kernel beside them"
+        elif f["idle_ratio"] >= 0.5:
+            apart_text = f"all are low because the GPU was idle {percent(f['idle_ratio'])} of the window"
+        else:
+            apart_text = "copies and fills add little to the kernels' share"
+        return f"A kernel ran {percent(f['kernels_ratio'])} of the time{filled}; {apart_text}."
+
+    @cached_property
+    def times(self) -> list[dict[str, Any]]:
+        """Where the window went, as rows: ``what``, ``term``, ``ns``, ``ratio``."""
+        names = (
+            ("Busy", "busy"),
+            ("Kernels", "kernels"),
+            ("Whole graphs", "graphs"),
+            ("Copies", "copies"),
+            ("\u2003exposed", "copies_exposed"),
+            ("\u2003overlapped by kernels", "copies_overlapped"),
+            ("\u2003exposed and held up a kernel", "held_up"),
+            ("\u2003exposed while the host was blocked in copies", "host_blocked_in_copies"),
+            ("Memsets", "memsets"),
+            ("Unified-memory migrations", "migrations"),
+            ("Idle", "idle"),
+            ("\u2003idle while the host was blocked", "idle_while_host_blocked"),
+        )
+        f = self.figures
+        optional = {"graphs", "memsets", "migrations"}
+        return [
+            {"what": what, "ns": f[f"{key}_ns"], "ratio": f[f"{key}_ratio"]}
+            for what, key in names
+            if key not in optional or f[f"{key}_ns"]
+        ]
+
+    @property
+    def phases(self) -> list[dict[str, Any]]:
+        """Every window that the recording offers, and the one used if the user gave another."""
+        rows = list(self.account.phases.values())
+        if self.account.window.name not in self.account.phases:
+            rows.append(self.account.busy.summary())
+        return [
+            row | {"over_hole": len(self.incomplete.clip(row["window_start_ns"], row["window_end_ns"])) > 0}
+            for row in rows
+        ]
+
+    @property
+    def loading(self) -> str:
+        """One sentence on the loading phase, empty without one."""
+        loading = self.account.loading
+        if loading is None:
+            return ""
+        before = self.account.window.start_ns >= loading.end_ns
+        where = "before this window" if before else "inside this window: choose a later one with --window"
+        return (
+            f"A model is loaded during the first {percent(loading.wall_ratio)} of the recording"
+            f" ({size(loading.bytes)} to the device, {percent(loading.kernels_ratio)} of the kernels); {where}."
+        )
+
+    @property
+    def distribution(self) -> pl.DataFrame:
+        """Figures of the requests with their printed names as ``what``."""
+        names = pl.col("figure").replace_strict(_FIGURES, default=pl.col("figure"), return_dtype=pl.String)
+        return self.tables["request_distribution"].with_columns(what=names)
+
+    @property
+    def slowest(self) -> pl.DataFrame:
+        """The requests, slowest first."""
+        return self.tables["requests"].sort("latency_ns", "request", descending=[True, False], nulls_last=True)
+
+    @property
+    def longest_gaps(self) -> pl.DataFrame:
+        """The longest gaps; the last may be ended by the window instead of an operation."""
+        return self.tables["longest_gaps"].with_columns(pl.col("next").fill_null("the window's end"))
+
+    @property
+    def paths(self) -> pl.DataFrame:
+        """The NVTX paths, those with the most kernel and copy time (their own and below) first."""
+        heavy = pl.col("total_kernel_ns") + pl.col("total_copy_ns")
+        return self.tables["nvtx_paths"].sort(heavy, "text", "path_by", descending=[True, False, False])
+
+    @cached_property
+    def charts(self) -> dict[str, dict[str, Any]]:
+        """Chart specifications by name; empty beyond the busiest devices."""
+        return charts.draw(self.account) if self.charted else {}
+
+
+def view_devices(analysis: Analysis) -> list[DeviceView]:
+    """The devices in their order, the busiest of them with charts."""
+    busiest = sorted(analysis.devices, key=lambda a: (-a.busy.everything.length, a.number))[:CHARTED]
+    charted = {a.number for a in busiest}
+    return [DeviceView(a, analysis.integrity.hole, a.number in charted) for a in analysis.devices]

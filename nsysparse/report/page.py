@@ -1,0 +1,159 @@
+"""The page: templates, what they may call, and the Content-Security-Policy that binds it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from nsysparse import units
+from nsysparse.analysis import Analysis
+from nsysparse.data import data_folder
+from nsysparse.definitions import DEFINITIONS
+from nsysparse.findings import Failed, Finding, Outcome, Quiet, Skipped
+from nsysparse.integrity import Status
+from nsysparse.report.bundle import chart_library
+from nsysparse.report.devices import CHARTED, DeviceView, view_devices
+from nsysparse.report.sections import find_sections
+from nsysparse.report.tables import TableView, by_name, cell, table
+from nsysparse.report.text import visible
+
+CELLS = 40_000  # that the tables of all devices may hold, so that no trace makes a page of more than 5 MB
+COLUMNS = 150  # of all tables of one device
+WHOLE = 64  # rows of a table that makes no sense when cut
+STYLES, SCRIPT = ("report.css", "print.css"), "charts.js"
+_OUTCOMES: dict[type, str] = {Finding: "fired", Quiet: "quiet", Skipped: "skipped", Failed: "failed"}
+
+
+def render(analysis: Analysis, top: int) -> str:
+    """The whole page as text."""
+    templates = data_folder("templates")
+    devices = view_devices(analysis)
+    shown = max(1, min(top, CELLS // (COLUMNS * max(len(devices), 1))))
+    has_charts = any(d.charts for d in devices)
+    style = "\n".join(_asset(templates, name) for name in STYLES)
+    scripts = [chart_library(), _asset(templates, SCRIPT)] if has_charts else []
+    environment = _environment(templates)
+    sections = [(s, s.missing(analysis.recorded)) for s in find_sections(templates)]
+    environment.globals |= _functions(devices, shown)
+    page = environment.get_template("report.html").render(
+        analysis=analysis,
+        devices=devices,
+        sections=sections,
+        facts=_facts(analysis),
+        holes=_holes(analysis),
+        recorded={
+            state: [asdict(r) for r in analysis.recorded if r.state == state]
+            for state in ("not recorded", "none seen", "recorded")
+        },
+        outcomes=[_outcome(o, devices) for o in analysis.outcomes],
+        definitions=DEFINITIONS.values(),
+        style=Markup(style),
+        scripts=[Markup(s) for s in scripts],
+        policy=_policy(style, scripts),
+        charted=CHARTED,
+        ok=analysis.integrity.status is Status.OK,
+    )
+    return f"{page}\n"
+
+
+def _environment(templates: Path) -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(templates),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
+    environment.filters |= units.FORMATTERS
+    return environment
+
+
+def _asset(templates: Path, name: str) -> str:
+    return templates.joinpath("assets", name).read_text(encoding="utf-8").replace("\r\n", "\n").strip()
+
+
+def _functions(devices: list[DeviceView], shown: int) -> dict[str, Any]:
+    """What templates may call beside the filters."""
+    labels = {d.account.number: d.label for d in devices}
+
+    def make_table(
+        data: Any, title: str, columns: Sequence[Sequence[str]], device: DeviceView | None = None, **more: Any
+    ) -> TableView:
+        marked = device is not None and device.over_hole
+        rows = more.pop("top", max(shown, WHOLE) if more.pop("whole", False) and len(devices) <= CHARTED else shown)
+        return table(data, title, columns, top=rows, marked=marked, **more)
+
+    return {
+        "make_table": make_table,
+        "cell": cell,
+        "by_name": by_name,
+        "chart_data": _json,
+        "device_label": partial(_label, labels),
+    }
+
+
+def _label(labels: dict[int, str], number: int | None) -> str:
+    return "whole recording" if number is None else labels.get(number, f"device {number}")
+
+
+def _json(spec: dict[str, Any]) -> Markup:
+    """A chart's specification as JSON that cannot end its element."""
+    text = json.dumps(spec, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _policy(style: str, scripts: list[str]) -> str:
+    """Nothing may be loaded; only these scripts and this style sheet may act."""
+    allowed = " ".join(_hash(s) for s in scripts) or "'none'"
+    return f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _facts(analysis: Analysis) -> list[tuple[str, str]]:
+    """What the head of the page says of the file."""
+    trace = analysis.trace
+    size = trace["size_bytes"]
+    return [
+        ("export", f"{trace['kind']}, {units.size(size if isinstance(size, int) else None)}"),
+        ("made by", f"Nsight Systems {trace['release'] or '(release not in the export)'}"),
+        ("devices", units.count(len(analysis.devices))),
+        ("analyzed by", f"nsysparse {analysis.version}"),
+    ]
+
+
+def _holes(analysis: Analysis) -> list[dict[str, Any]]:
+    return [
+        {
+            "start_ns": h.start_ns,
+            "end_ns": h.end_ns,
+            "length_ns": h.end_ns - h.start_ns,
+            "process": "all" if h.process is None else str(h.process >> 24 & 0xFFFFFF),
+            "missing": h.missing,
+            "sign": h.sign,
+        }
+        for h in analysis.integrity.holes
+    ]
+
+
+def _outcome(outcome: Outcome, devices: list[DeviceView]) -> dict[str, str | None]:
+    labels = {d.account.number: d.label for d in devices}
+    why = {Skipped: "reason", Failed: "error", Finding: "title"}.get(type(outcome))
+    return {
+        "rule": outcome.rule,
+        "device": _label(labels, outcome.device),
+        "outcome": _OUTCOMES[type(outcome)],
+        "why": getattr(outcome, why) if why else "",
+    }

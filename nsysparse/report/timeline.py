@@ -1,0 +1,182 @@
+"""The timeline: how the window splits at every moment, and what the copies moved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nsysparse.accounting.device import DeviceAccount
+from nsysparse.accounting.timeline import bin_window
+from nsysparse.intervals import Intervals
+from nsysparse.report.drawing import COPY_KINDS, KINDS, LEGEND, Spec, colour, kind_colours, rounded, time_scale
+from nsysparse.units import instant
+
+BINS = 1_200  # finer than a screen, so that zooming in shows more
+
+
+def exclusive(account: DeviceAccount) -> dict[str, Intervals]:
+    """The busy time of a window in parts that do not overlap.
+
+    Where several kinds run at once the instant goes to the first of: kernels and graphs, HtoD, DtoH, other copies,
+    memsets and migrations. So the parts and idle time add up to the window.
+    """
+    busy, copies = account.busy, account.copies
+    kind = copies["kind_name"]
+    chosen = {"htod": kind == "HtoD", "dtoh": kind == "DtoH", "other": ~kind.is_in(["HtoD", "DtoH"])}
+    taken, parts = busy.compute, {"kernels": busy.compute}
+    for name, rows in chosen.items():
+        part = copies.filter(rows)
+        union = Intervals.union_of(part["from_ns"], part["to_ns"])
+        parts[name] = union - taken
+        taken = taken | union
+    parts["memsets"] = busy.everything - taken
+    return parts
+
+
+def partition(account: DeviceAccount) -> dict[str, int]:
+    """Length of each part of the window, ns, with ``idle``."""
+    lengths = {name: part.length for name, part in exclusive(account).items()}
+    return lengths | {"idle": account.window.length_ns - sum(lengths.values())}
+
+
+def timeline(account: DeviceAccount) -> Spec:
+    """Busy share by kind and copy throughput over the window, with a strip to choose a part of it."""
+    frame = bin_window(account.copies, account.busy, BINS)
+    start, end = frame["from_ns"].to_numpy(), frame["to_ns"].to_numpy()
+    origin, width = account.window.start_ns, end - start
+    scale, unit = time_scale(account.window.length_ns)
+    parts = {
+        name: np.round(100 * part.covered(start, end) / width, 1)
+        for name, part in exclusive(account).items()
+        if part.length
+    }
+    rates = {name: frame[name].to_numpy() / 1e9 for name in COPY_KINDS if frame[name].max()}
+    data: Spec = {"t": rounded((start - origin) / scale, 4), "u": rounded((end - origin) / scale, 4)}
+    data |= {KINDS[name]: rounded(values, 1) for name, values in parts.items()}
+    data |= {f"{KINDS[name]} GB/s": rounded(values, 3) for name, values in rates.items()}
+    data["busy"] = rounded(np.sum(list(parts.values()), axis=0), 1) if parts else [0] * start.size
+    length = (account.window.end_ns - origin) / scale
+    shades = [
+        {"t": (s - origin) / scale, "u": (e - origin) / scale}
+        for s, e in zip(account.hole.start.tolist(), account.hole.end.tolist(), strict=True)
+    ]
+    title = f"time since the window's start, {instant(origin)} ({unit})"
+    domain = {"domain": {"param": "zoom"}, "nice": False}
+    x = {"field": "t", "type": "quantitative", "title": None, "scale": domain, "axis": {"grid": False}}
+    panels = [
+        _panel(150, _stack(parts, x, "busy, % of time"), shades, x),
+    ]
+    if rates:
+        panels.append(_panel(90, _lines(rates, x), shades, x))
+    panels[-1]["layer"][0]["encoding"]["x"] = x | {"title": title}
+    if rates:
+        panels[0]["layer"][0]["encoding"]["x"] = x | {"axis": {"grid": False, "labels": False}}
+    return {
+        "usermeta": {"columns": ["bins"]},
+        "datasets": {"bins": data, "holes": shades},
+        "spacing": 14,
+        "vconcat": [*panels, _strip(length)],
+        "resolve": {"scale": {"color": "independent"}, "legend": {"color": "independent"}},
+        "config": {"area": {"interpolate": "step-after"}},
+    }
+
+
+def _panel(height: int, mark: Spec, shades: list[Spec], x: Spec) -> Spec:
+    """A chart with the recording's holes shaded behind it."""
+    layers = [mark]
+    if shades:
+        layers.append(
+            {
+                "data": {"name": "holes"},
+                "mark": {"type": "rect", "clip": True, "fill": colour("hole"), "opacity": 0.28},
+                "encoding": {
+                    "x": {"field": "t", "type": "quantitative", "scale": x["scale"]},
+                    "x2": {"field": "u"},
+                    "tooltip": {"value": "a hole in the recording"},
+                },
+            }
+        )
+    return {"height": height, "layer": layers}
+
+
+def _stack(parts: dict[str, Any], x: Spec, title: str) -> Spec:
+    keys = tuple(parts) or ("kernels",)
+    names = [KINDS[k] for k in keys]
+    return {
+        "data": {"name": "bins"},
+        "transform": [
+            {"fold": names, "as": ["kind", "share"]},
+            {"calculate": f"indexof({names!r}, datum.kind)", "as": "place"},
+        ],
+        "mark": {"type": "area", "clip": True},
+        "encoding": {
+            "x": x,
+            "y": {
+                "field": "share",
+                "type": "quantitative",
+                "stack": "zero",
+                "title": title,
+                "scale": {"domain": [0, 100]},
+                "axis": {"tickCount": 4},
+            },
+            "color": kind_colours(keys, legend=LEGEND),
+            "order": {"field": "place", "type": "quantitative"},
+        },
+    }
+
+
+def _lines(rates: dict[str, Any], x: Spec) -> Spec:
+    keys = tuple(rates)
+    return {
+        "data": {"name": "bins"},
+        "transform": [
+            {"fold": [f"{KINDS[k]} GB/s" for k in keys], "as": ["series", "rate"]},
+            {"calculate": "replace(datum.series, ' GB/s', '')", "as": "kind"},
+        ],
+        "mark": {"type": "line", "clip": True, "interpolate": "step-after", "strokeWidth": 1.3},
+        "encoding": {
+            "x": x,
+            "y": {
+                "field": "rate",
+                "type": "quantitative",
+                "title": "copies, GB/s",
+                "axis": {"tickCount": 3},
+            },
+            "color": kind_colours(keys, legend=None),
+        },
+    }
+
+
+def _strip(length: float) -> Spec:
+    """The whole window, small: drag on it to choose what the panels above show."""
+    return {
+        "height": 26,
+        "data": {"name": "bins"},
+        "params": [
+            {
+                "name": "zoom",
+                "select": {
+                    "type": "interval",
+                    "encodings": ["x"],
+                    "mark": {"fill": colour("accent"), "fillOpacity": 0.18, "stroke": colour("accent")},
+                },
+            }
+        ],
+        "mark": {"type": "area", "color": colour("muted"), "opacity": 0.45},
+        "encoding": {
+            "x": {
+                "field": "t",
+                "type": "quantitative",
+                "title": "drag here to zoom, double-click to go back",
+                "scale": {"domain": [0, length], "nice": False},
+                "axis": {"labels": False, "ticks": False, "grid": False},
+            },
+            "y": {
+                "field": "busy",
+                "type": "quantitative",
+                "title": None,
+                "axis": {"labels": False, "ticks": False, "grid": False, "domain": False},
+            },
+        },
+    }

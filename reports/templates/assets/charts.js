@@ -1,0 +1,69 @@
+"use strict";
+(() => {
+  const AXIS = 62;
+  const LEGEND_COLUMNS_NARROW = 2;
+
+  function rows(columns) {
+    const names = Object.keys(columns);
+    return columns[names[0]].map((_, i) => Object.fromEntries(names.map((n) => [n, columns[n][i]])));
+  }
+
+  function config() {
+    const text = { labelColor: "var(--muted)", titleColor: "var(--muted)", titleFontWeight: 400, labelFontSize: 11, titleFontSize: 11 };
+    const line = { gridColor: "var(--line)", domainColor: "var(--line)", tickColor: "var(--line)" };
+    return {
+      font: getComputedStyle(document.body).fontFamily,
+      view: { stroke: null },
+      axis: { ...text, ...line },
+      axisY: { minExtent: AXIS - 22, maxExtent: AXIS - 22 },
+      legend: { labelColor: "var(--text)", labelFontSize: 12, symbolSize: 90, symbolStrokeWidth: 0, columnPadding: 14, offset: 8 },
+    };
+  }
+
+  function fitted(spec, width) {
+    const copy = structuredClone(spec);
+    for (const name of copy.usermeta.columns) copy.datasets[name] = rows(copy.datasets[name]);
+    const labelled = copy.encoding && copy.encoding.y && copy.encoding.y.type === "ordinal";
+    const inner = Math.max(width - (labelled ? 130 : AXIS), 120);
+    for (const part of copy.vconcat || [copy]) part.width = inner;
+    const own = copy.config || {};
+    const base = config();
+    if (labelled) base.axisY = {};
+    if (width < 500) base.legend.columns = LEGEND_COLUMNS_NARROW;
+    copy.config = { ...base, ...own };
+    copy.background = null;
+    copy.padding = { left: 0, right: 8, top: 2, bottom: 2 };
+    return copy;
+  }
+
+  async function draw(chart) {
+    const width = Math.floor(chart.canvas.clientWidth);
+    if (!width || width === chart.width) return;
+    chart.width = width;
+    if (chart.result) chart.result.finalize();
+    try {
+      chart.result = await vegaEmbed(chart.canvas, fitted(chart.spec, width), {
+        mode: "vega-lite", renderer: "svg", ast: true, actions: false, defaultStyle: false,
+        tooltip: { disableDefaultStyle: true, theme: "custom" },
+        loader: { load: () => Promise.reject(new Error("nothing is loaded")), sanitize: () => Promise.reject(new Error("no links")) },
+      });
+      chart.canvas.dataset.drawn = "yes";
+    } catch (error) {
+      chart.canvas.textContent = "This chart could not be drawn: " + error.message;
+      chart.canvas.classList.add("failed");
+      console.error(error);
+    }
+  }
+
+  const charts = [...document.querySelectorAll(".chart")].map((figure) => ({
+    canvas: figure.querySelector(".canvas"),
+    spec: JSON.parse(figure.querySelector("script").textContent),
+    width: 0,
+  }));
+  async function drawAll() {
+    for (const chart of charts) await draw(chart);
+  }
+  let timer = 0;
+  addEventListener("resize", () => { clearTimeout(timer); timer = setTimeout(drawAll, 150); });
+  drawAll().then(() => { document.documentElement.dataset.charts = "drawn"; });
+})();
