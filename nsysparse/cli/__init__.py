@@ -20,6 +20,7 @@ COMMANDS = {
     "analyze": ("analyze", "Analyze a recording; write an HTML report and a JSON file."),
     "info": ("info", "Say what a recording holds, what it lacks, and whether it can be trusted."),
     "query": ("query", "Run one of the shipped SQL queries, or your own, on any export version."),
+    "export": ("export", "Write a recording as Parquet, Arrow, CSV, SQLite or a Perfetto trace."),
     "stats": ("stats", "Print the tables of nsys stats and nsys analyze: same names, same figures."),
 }
 

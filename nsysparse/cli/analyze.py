@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsysparse.cli.options import force_option, progress_line, top_option, trace_argument
+from nsysparse.cli.options import (
+    device_option,
+    force_option,
+    progress_line,
+    stem_of,
+    top_option,
+    trace_argument,
+    window_option,
+)
 from nsysparse.cli.tables import cell
 from nsysparse.errors import UsageError
 
@@ -29,20 +37,8 @@ SEVERITIES = ("info", "low", "medium", "high")
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), help="The JSON file. [default: beside the report]"
 )
-@click.option(
-    "--window",
-    metavar="WINDOW",
-    help="What shares are shares of: whole, ranges, steady, START..END (1.5s..2500ms), nvtx:REGEX or request:N"
-    " (from the Nth on). [default: steady where top-level NVTX ranges repeat, else whole]",
-)
-@click.option(
-    "--device",
-    "devices",
-    type=int,
-    multiple=True,
-    metavar="N",
-    help="Only this device, by its number in the report; repeatable.",
-)
+@window_option("What shares are shares of", "steady where top-level NVTX ranges repeat, else whole")
+@device_option
 @click.option(
     "--request-range",
     metavar="REGEX",
@@ -121,9 +117,7 @@ def command(
 
 def _targets(trace: Path, output: Path | None, json_file: Path | None) -> tuple[Path, Path]:
     """Where the report and the JSON go."""
-    stem = trace.name
-    for suffix in (".sqlite", ".nsys-rep", ".qdrep", ".db"):
-        stem = stem.removesuffix(suffix)
+    stem = stem_of(trace)
     if output is None:
         html_file = Path(f"{stem}.html")
     elif output.is_dir() or str(output).endswith("/"):

@@ -10,6 +10,15 @@ from pathlib import Path
 import click
 
 trace_argument = click.argument("trace", type=click.Path(path_type=Path))
+device_option = click.option(
+    "--device",
+    "devices",
+    type=int,
+    multiple=True,
+    metavar="N",
+    help="Only this device, by its number in the report; repeatable.",
+)
+WINDOWS = "whole, ranges, steady, START..END (1.5s..2500ms), nvtx:REGEX or request:N (from the Nth on)"
 force_option = click.option("--force", is_flag=True, help="Replace files that exist.")
 
 
@@ -23,6 +32,19 @@ def top_option(default: int, what: str) -> Callable[[click.decorators.FC], click
         metavar="N",
         help=f"Show the first N {what}.",
     )
+
+
+def window_option(meaning: str, default: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    """``--window WINDOW``."""
+    return click.option("--window", metavar="WINDOW", help=f"{meaning}: {WINDOWS}. [default: {default}]")
+
+
+def stem_of(trace: Path) -> str:
+    """A trace's name without the suffix that says what it is."""
+    stem = trace.name
+    for suffix in (".sqlite", ".nsys-rep", ".qdrep", ".db"):
+        stem = stem.removesuffix(suffix)
+    return stem
 
 
 @contextlib.contextmanager

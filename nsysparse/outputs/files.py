@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -58,6 +59,51 @@ def write_together(texts: Mapping[Path, str], force: bool) -> None:
         raise
     for path, temporary in staged.items():
         _rename(temporary, path)
+
+
+@contextlib.contextmanager
+def staged_file(path: Path, force: bool) -> Iterator[Path]:
+    """A temporary file beside the target, which takes the target's place when the block ends well.
+
+    Raises:
+        OutputError: It could not be written; nothing is left behind.
+    """
+    check_target(path, force)
+    temporary = _stage(path, b"")
+    try:
+        with _reported(path):
+            yield temporary
+    except BaseException:
+        for left in (temporary, *(Path(f"{temporary}-{s}") for s in ("journal", "wal", "shm"))):
+            left.unlink(missing_ok=True)
+        raise
+    _rename(temporary, path)
+
+
+@contextlib.contextmanager
+def staged_folder(path: Path, force: bool) -> Iterator[Path]:
+    """A temporary folder beside the target, whose files move into the target when the block ends well.
+
+    With ``force``, files of the same names are replaced; nothing else in an existing folder is touched.
+
+    Raises:
+        OutputError: It could not be written; nothing is left behind.
+    """
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path} is a file", "name a folder with -o")
+    if path.is_dir() and not force and any(path.iterdir()):
+        raise OutputError(f"the folder {path} is not empty", "add --force to write into it, or name another with -o")
+    if not path.parent.is_dir():
+        raise OutputError(f"the folder {path.parent} does not exist", "make it first")
+    with _reported(path):
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:64]}.", suffix=".tmp"))
+        try:
+            yield temporary
+            path.mkdir(exist_ok=True)
+            for file in sorted(temporary.iterdir()):
+                os.replace(file, path / file.name)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _stage(path: Path, data: bytes) -> Path:
