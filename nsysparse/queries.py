@@ -26,7 +26,7 @@ import polars as pl
 
 from nsysparse import schema
 from nsysparse.data import data_folder
-from nsysparse.errors import UsageError
+from nsysparse.errors import SchemaError, UsageError
 from nsysparse.source import Trace
 from nsysparse.source.reader import quoted
 
@@ -180,10 +180,21 @@ def run_query(trace: Trace, query: Query, values: Mapping[str, str] | None = Non
         listed = ", ".join(f"{p.name} ({p.meaning})" for p in query.parameters) or "none"
         raise UsageError(f"{query.name} has no parameter '{unknown[0]}'", f"its parameters: {listed}")
     bound = {p.name: _number(given.get(p.name, p.default)) for p in query.parameters}
-    with connect(trace) as connection:
-        rows = connection.execute(query.sql, bound).fetchall()
+    try:
+        with connect(trace) as connection:
+            rows = connection.execute(query.sql, bound).fetchall()
+    except (sqlite3.Error, OverflowError) as error:
+        given_text = ", ".join(f"{n}={v}" for n, v in given.items())
+        hint = f"check the parameters: {given_text}" if given else "look into the recording with: nsysparse info TRACE"
+        raise UsageError(f"{query.name}: {error}", hint) from error
     types = {c.name: TYPES[c.type] for c in query.columns}
-    return pl.DataFrame(rows, schema=types, orient="row")
+    try:
+        return pl.DataFrame(rows, schema=types, orient="row")
+    except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
+        raise SchemaError(
+            f"{query.name}: a value is not of its column's type: {str(error).splitlines()[0][:160]}",
+            "export the .nsys-rep again: this file was changed",
+        ) from error
 
 
 def _number(text: str) -> int | float | str:

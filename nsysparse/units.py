@@ -86,6 +86,24 @@ def instant(ns: float | None) -> str:
     return f"{'-' if ns < 0 else ''}{whole}.{part:09d} s"
 
 
+# Control characters but tab and newline, and those that turn the direction of writing.
+_INVISIBLE = [
+    *range(9),
+    *range(11, 32),
+    *range(127, 160),
+    0x200E,
+    0x200F,
+    *range(0x202A, 0x202F),
+    *range(0x2066, 0x206A),
+]
+_ESCAPES = {c: f"\\x{c:02x}" if c < 256 else f"\\u{c:04x}" for c in _INVISIBLE}
+
+
+def visible(text: str) -> str:
+    """A text from a trace or a path for the terminal, which it must not steer: control characters are written out."""
+    return text.translate(_ESCAPES).encode("utf-8", "backslashreplace").decode()
+
+
 FORMATTERS: dict[str, Callable[..., str]] = {
     "duration": duration,
     "size": size,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +17,20 @@ from nsysparse.accounting.loading import Loading, find_loading
 from nsysparse.accounting.nvtx import table_paths, table_start_end
 from nsysparse.accounting.requests import Requests, find_requests
 from nsysparse.accounting.timeline import bin_window
-from nsysparse.accounting.windows import Window, choose_window, phases, repeated_ranges
+from nsysparse.accounting.windows import (
+    Window,
+    check_form,
+    check_pattern,
+    choose_window,
+    phases,
+    repeated_ranges,
+)
+from nsysparse.errors import UsageError
 from nsysparse.intervals import Intervals
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
+
+MAX_REQUESTS = 10**12
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,21 @@ class Options:
     requests: int | None = None
     whole_names: bool = False
     link_peak: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense for any recording.
+
+        Raises:
+            UsageError: With what to give instead.
+        """
+        if self.window is not None:
+            check_form(self.window)
+        if self.request_range is not None:
+            check_pattern(self.request_range)
+        if self.requests is not None and not 1 <= self.requests <= MAX_REQUESTS:
+            raise UsageError(f"{self.requests} is no number of requests", f"give one from 1 to {MAX_REQUESTS:,}")
+        if self.link_peak is not None and not 0 < self.link_peak < math.inf:
+            raise UsageError(f"{self.link_peak / 1e9} GB/s is no peak of a link", "give a positive number of GB/s")
 
 
 @dataclass(frozen=True)

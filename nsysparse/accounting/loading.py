@@ -40,7 +40,7 @@ def find_loading(work: Work) -> Loading | None:
     total = int(to_device["bytes"].sum())
     if whole is None or not total or not work.kernels.height:
         return None
-    arrived = np.cumsum(to_device["bytes"].to_numpy())
+    arrived = np.cumsum(to_device["bytes"].fill_null(0).to_numpy())
     at = int(np.searchsorted(arrived, BYTES_RATIO * total))
     end = int(to_device["end_ns"][at])
     kernels = work.kernels.filter(pl.col("start_ns") < end).height / work.kernels.height

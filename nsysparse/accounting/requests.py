@@ -85,13 +85,9 @@ def find_requests(
         None when nothing says what a request is.
 
     Raises:
-        UsageError: No range matches the pattern, or the number is not positive.
+        UsageError: No range matches the pattern.
     """
     if number is not None:
-        if number < 1:
-            raise UsageError(
-                f"--requests {number}: the number of requests must be at least 1", "give a positive number"
-            )
         return Requests(number, "number given by the user", None, None)
     if pattern is not None:
         ranges, basis = match_ranges(work, pattern), f"NVTX ranges that match '{pattern}'"

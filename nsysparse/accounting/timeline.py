@@ -49,7 +49,7 @@ def _throughput(copies: pl.DataFrame, edges: Times) -> Rates:
     """Bytes a second in each bin."""
     start, end = times(copies["start_ns"]), times(copies["end_ns"])
     took = np.maximum(end - start, 1)
-    rate = copies["bytes"].to_numpy() / took
+    rate = copies["bytes"].fill_null(0).to_numpy() / took
     moved = _ramp(start, rate, edges) - _ramp(start + took, rate, edges)
     return np.maximum(np.diff(moved), 0) / np.diff(edges) * 1e9
 

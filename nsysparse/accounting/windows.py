@@ -1,12 +1,13 @@
 """The window that every share is a share of.
 
-*whole*: first GPU operation's start to last GPU operation's end on the device. *ranges*: first to last of the repeated
-top-level NVTX ranges. *steady*: the same from their second repetition on; imports, loading and warm-up lie before it.
-The default is *steady* where top-level ranges repeat, else *whole*.
+*whole*: first GPU operation's start to last GPU operation's end on the device. *ranges*: first to last of the outermost
+NVTX ranges that repeat. *steady*: the same from their second repetition on; imports, loading and warm-up lie before it.
+The default is *steady* where ranges repeat, else *whole*.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from nsysparse.errors import UsageError
 from nsysparse.joins.nesting import FOREVER
 from nsysparse.joins.work import Work
 
+LATEST = 1 << 62  # ns
 _UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000}
 _TIME = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|)\s*$")
 FORMS = "whole, ranges, steady, START..END (as in 1.5s..2500ms), nvtx:REGEX or request:N"
@@ -45,7 +47,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Repeats:
-    """The top-level NVTX ranges that repeat: what the program itself calls a step or a request."""
+    """The outermost NVTX ranges that repeat: what the program itself calls a step or a request."""
 
     label: str
     frame: pl.DataFrame
@@ -78,52 +80,49 @@ def ranges_in(window: Window, work: Work) -> pl.Expr:
 
 
 def repeated_ranges(work: Work) -> Repeats | None:
-    """The repeating top-level push/pop ranges of the processes that fed this device.
+    """The outermost push/pop ranges that repeat in the processes that fed this device.
 
-    Of several, those that sent the most operations. Only the default domain counts: a library's own NVTX (NCCL, cuDNN)
-    repeats too, and is no step of the program.
+    A range that occurs once in its process and holds everything is no repetition: its children are looked at instead.
+    Of several candidates, the one that sent the most operations. Only the default domain counts: a library's own NVTX
+    (NCCL, cuDNN) repeats too, and is no step of the program.
     """
     ops = work.all()
     processes = ops["process"].unique()
-    top = work.ranges.frame.filter(
-        pl.col("push_pop")
-        & (pl.col("depth") == 1)
-        & (pl.col("domain") == 0)
-        & pl.col("finished")
-        & pl.col("process").is_in(processes.implode())
+    ranges = work.ranges.frame.filter(
+        pl.col("push_pop") & (pl.col("domain") == 0) & pl.col("finished") & pl.col("process").is_in(processes.implode())
     )
-    groups = top.group_by("path").agg(
-        pl.len().alias("n"),
-        pl.col("label").first(),
-        (pl.col("end_ns") - pl.col("start_ns")).sum().alias("time"),
+    each = ranges.group_by("path", "process").agg(
+        pl.len().alias("n"), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("time")
     )
-    groups = groups.filter(pl.col("n") > 1)
-    if not groups.height:
-        return None
-    sent = _top_paths(work, ops)
-    best = (
-        groups.join(sent, on="path", how="left")
-        .sort(pl.col("sent").fill_null(0), "time", "label", descending=[True, True, False])
-        .row(0, named=True)
-    )
-    if not best["sent"]:
-        return None
-    return Repeats(best["label"], top.filter(pl.col("path") == best["path"]).sort("start_ns"))
-
-
-def _top_paths(work: Work, ops: pl.DataFrame) -> pl.DataFrame:
-    """Operations sent under each outermost path: ``path``, ``sent``."""
+    repeats = each.group_by("path").agg(pl.col("n").max(), pl.col("time").sum()).filter(pl.col("n") > 1)
+    repeating = set(repeats["path"].to_list())
     parents = work.ranges.paths["parent"].to_list()
-    outermost = list(range(len(parents)))
-    for path in range(1, len(parents)):
-        outermost[path] = path if parents[path] == 0 else outermost[parents[path]]
+    outermost = _outermost(parents, repeating)
+    candidates = repeats.filter(pl.col("path").is_in([p for p in repeating if outermost[p] == p]))
+    if not candidates.height:
+        return None
     counts = ops.group_by("path").len()
-    return (
+    sent = (
         counts.with_columns(path=pl.Series([outermost[p] for p in counts["path"].to_list()], dtype=pl.Int64))
         .group_by("path")
         .agg(pl.col("len").sum().cast(pl.Int64).alias("sent"))
-        .filter(pl.col("path") > 0)
     )
+    best = (
+        candidates.join(sent, on="path")
+        .join(work.ranges.paths, on="path")
+        .sort("sent", "time", "path", descending=[True, True, False])
+    )
+    if not best.height:
+        return None
+    return Repeats(best["label"][0], ranges.filter(pl.col("path") == best["path"][0]).sort("start_ns", "range"))
+
+
+def _outermost(parents: list[int], repeating: set[int]) -> list[int]:
+    """For each path, its outermost ancestor (or itself) that repeats; 0 where none does."""
+    found = [0] * len(parents)
+    for path in range(1, len(parents)):  # parents come first
+        found[path] = found[parents[path]] or (path if path in repeating else 0)
+    return found
 
 
 def phases(work: Work, repeats: Repeats | None) -> dict[str, Window]:
@@ -175,7 +174,7 @@ def choose_window(asked: str | None, offered: dict[str, Window], repeats: Repeat
     if asked in {"whole", "ranges", "steady"}:
         if asked not in offered:
             raise UsageError(
-                f"no window '{asked}': no top-level NVTX range repeats in this recording",
+                f"no window '{asked}': no NVTX range repeats in this recording",
                 f"use another window: {FORMS}",
             )
         return offered[asked]
@@ -186,22 +185,55 @@ def choose_window(asked: str | None, offered: dict[str, Window], repeats: Repeat
     return _time_window(asked, offered["whole"])
 
 
-def _time_window(asked: str, whole: Window) -> Window:
+def check_form(asked: str) -> None:
+    """Whether a window can be understood, before anything is read.
+
+    Raises:
+        UsageError: It is of none of the FORMS.
+    """
+    if asked.startswith("nvtx:"):
+        check_pattern(asked.removeprefix("nvtx:"))
+    elif asked not in {"whole", "ranges", "steady"} and not asked.startswith("request:"):
+        _time_bounds(asked)
+
+
+def check_pattern(pattern: str) -> None:
+    """Whether a regular expression is well-formed.
+
+    Raises:
+        UsageError: It is not.
+    """
+    try:
+        pl.Series([""]).str.contains(pattern)
+    except pl.exceptions.ComputeError as error:
+        raise UsageError(f"'{pattern}' is no regular expression", "see the syntax of Rust's regex") from error
+
+
+def _time_bounds(asked: str) -> tuple[int | None, int | None]:
+    """START and END of a window, None where it leaves one out."""
     low, separator, high = asked.partition("..")
-    bounds = [parse_time(low), parse_time(high)]
-    start = whole.start_ns if not low.strip() else bounds[0]
-    end = whole.end_ns if not high.strip() else bounds[1]
-    if not separator or start is None or end is None:
+    start, end = parse_time(low), parse_time(high)
+    if not separator or (start is None and low.strip()) or (end is None and high.strip()):
         raise UsageError(f"cannot read the window '{asked}'", f"a window is one of: {FORMS}")
-    if end <= start:
+    if start is not None and end is not None and end <= start:
         raise UsageError(f"the window '{asked}' ends before it begins", "give START..END in session time")
+    return start, end
+
+
+def _time_window(asked: str, whole: Window) -> Window:
+    low, high = _time_bounds(asked)
+    start, end = whole.start_ns if low is None else low, whole.end_ns if high is None else high
+    if end <= start:
+        known = f"its GPU work lies between {whole.start_ns / 1e9:.6f}s and {whole.end_ns / 1e9:.6f}s"
+        raise UsageError(f"the window '{asked}' holds none of this recording", known)
     return Window(asked, start, end, "given by the user")
 
 
 def parse_time(text: str) -> int | None:
-    """A time such as ``1.5s``, ``2500ms`` or ``3`` (seconds) in ns; None when it is none."""
+    """A time such as ``1.5s``, ``2500ms`` or ``3`` (seconds) in ns; None when it is none, or beyond any clock."""
     match = _TIME.match(text)
-    return round(float(match[1]) * _UNITS[match[2]]) if match else None
+    value = float(match[1]) * _UNITS[match[2]] if match else math.inf
+    return round(value) if value < LATEST else None
 
 
 def _range_window(asked: str, work: Work) -> Window:
@@ -221,9 +253,9 @@ def _range_window(asked: str, work: Work) -> Window:
 def _request_window(asked: str, repeats: Repeats | None) -> Window:
     number = asked.removeprefix("request:")
     if repeats is None:
-        raise UsageError(f"no window '{asked}': no top-level NVTX range repeats", "use --window START..END")
+        raise UsageError(f"no window '{asked}': no NVTX range repeats", "use --window START..END")
     n = repeats.frame.height
-    if not number.isdigit() or not 1 <= int(number) <= n:
+    if not re.fullmatch("[0-9]{1,18}", number) or not 1 <= int(number) <= n:
         raise UsageError(f"no window '{asked}': requests are numbered 1 to {n}", "give one of these numbers")
     start, end = int(repeats.frame["start_ns"][int(number) - 1]), repeats.frame["end_ns"].max()
     assert isinstance(end, int)
@@ -236,9 +268,7 @@ def match_ranges(work: Work, pattern: str) -> pl.DataFrame:
     Raises:
         UsageError: The expression is malformed.
     """
+    check_pattern(pattern)
     names = work.ranges.frame["name"].unique()
-    try:
-        names = names.filter(names.str.contains(pattern))
-    except pl.exceptions.ComputeError as error:
-        raise UsageError(f"'{pattern}' is no regular expression", "see the syntax of Rust's regex") from error
+    names = names.filter(names.str.contains(pattern))
     return work.ranges.frame.filter(pl.col("name").is_in(names.implode()) & (pl.col("end_ns") <= FOREVER))

@@ -6,18 +6,21 @@ This package is the only place that prints or exits.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from typing import NoReturn
 
 import click
 
+from nsysparse import units
 from nsysparse._version import __version__
 from nsysparse.errors import NsysparseError
 
 # Command -> (module below this package, one line for the overview). Named here so that --help imports none of them.
 COMMANDS = {
     "analyze": ("analyze", "Analyze a recording; write an HTML report and a JSON file."),
+    "census": ("census", "Count a live program's GPU work with a recorder that can stay in production."),
     "info": ("info", "Say what a recording holds, what it lacks, and whether it can be trusted."),
     "query": ("query", "Run one of the shipped SQL queries, or your own, on any export version."),
     "export": ("export", "Write a recording as Parquet, Arrow, CSV, SQLite or a Perfetto trace."),
@@ -60,15 +63,37 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 def fail(error: NsysparseError) -> NoReturn:
     """Print an error as its two lines and exit."""
-    click.echo(f"Error: {error.message}", err=True)
+    click.echo(f"Error: {_line(error.message)}", err=True)
     if error.hint:
-        click.echo(f"Hint: {error.hint}", err=True)
+        click.echo(f"Hint: {_line(error.hint)}", err=True)
     sys.exit(error.exit_code)
+
+
+def _line(text: str) -> str:
+    """One line that cannot steer the terminal: messages hold paths, and names from traces."""
+    return units.visible(" ".join(text.split()))
+
+
+def _refuse(error: click.ClickException) -> NoReturn:
+    """Print what is wrong with the use of the command line in our own form; the help where nothing was asked."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        sys.exit(error.exit_code)
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "nsysparse"
+    fail(NsysparseError(error.format_message(), f"see {command} --help"))
+
+
+def _prepare_output() -> None:
+    """A name that the terminal cannot show is no reason to stop."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def main() -> None:
     """Entry point: run the command line and turn every known failure into two lines and an exit status."""
     debug = "--debug" in sys.argv[1:]
+    _prepare_output()
     try:
         status = cli.main(standalone_mode=False, prog_name="nsysparse")
         sys.exit(status if isinstance(status, int) else 0)
@@ -76,8 +101,7 @@ def main() -> None:
         click.echo("Interrupted: nothing was written.", err=True)
         sys.exit(130)
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        _refuse(error)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except BrokenPipeError:

@@ -31,7 +31,7 @@ SEVERITIES = ("info", "low", "medium", "high")
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=click.Path(),
     help="The HTML report, or a folder for it. [default: TRACE's name + .html, here]",
 )
 @click.option(
@@ -64,7 +64,7 @@ SEVERITIES = ("info", "low", "medium", "high")
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
 def command(
     trace: Path,
-    output: Path | None,
+    output: str | None,
     json_file: Path | None,
     window: str | None,
     devices: tuple[int, ...],
@@ -97,16 +97,18 @@ def command(
 
     if requests is not None and request_range is not None:
         raise UsageError("both --requests and --request-range were given", "give one of them")
+    peak = None if link_peak is None else link_peak * 1e9
+    options = Options(window, devices, request_range, requests, whole_names, peak)
     html_file, json_file = _targets(trace, output, json_file)
+    make_folder = output is not None and output.endswith("/")
     for target in (html_file, json_file):
-        check_target(target, force)
-    options = Options(window, devices, request_range, requests, whole_names, link_peak * 1e9 if link_peak else None)
+        check_target(target, force, trace, make_folder)
     with progress_line(trace.name) as progress:
         with open_trace(trace) as opened:
             analysis = analyze(opened, options, progress)
         progress("rendering the report")
         texts = {html_file: render_report(analysis, top), json_file: to_json(analysis)}
-        write_together(texts, force)
+        write_together(texts, force, trace, make_folder)
     _summarize(analysis)
     for target in texts:
         click.echo(f"Wrote {target}")
@@ -115,18 +117,17 @@ def command(
     sys.exit(_status(analysis, fail_on))
 
 
-def _targets(trace: Path, output: Path | None, json_file: Path | None) -> tuple[Path, Path]:
-    """Where the report and the JSON go."""
+def _targets(trace: Path, output: str | None, json_file: Path | None) -> tuple[Path, Path]:
+    """Where the report and the JSON go; a name that ends in a slash is a folder."""
     stem = stem_of(trace)
     if output is None:
         html_file = Path(f"{stem}.html")
-    elif output.is_dir() or str(output).endswith("/"):
-        output.mkdir(parents=True, exist_ok=True)
-        html_file = output / f"{stem}.html"
+    elif output.endswith("/") or Path(output).is_dir():
+        html_file = Path(output) / f"{stem}.html"
     else:
-        html_file = output
+        html_file = Path(output)
     json_file = json_file or html_file.with_suffix(".json")
-    if json_file == html_file:
+    if json_file.resolve() == html_file.resolve():
         raise UsageError("the report and the JSON would be one file", "name the report .html, or give --json")
     return html_file, json_file
 

@@ -41,7 +41,7 @@ def window_option(meaning: str, default: str) -> Callable[[click.decorators.FC],
 
 def stem_of(trace: Path) -> str:
     """A trace's name without the suffix that says what it is."""
-    stem = trace.name
+    stem = trace.resolve().name
     for suffix in (".sqlite", ".nsys-rep", ".qdrep", ".db"):
         stem = stem.removesuffix(suffix)
     return stem
@@ -58,7 +58,7 @@ def progress_line(title: str) -> Iterator[Callable[[str], None]]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     task = progress.add_task(title, total=None)
     timer = threading.Timer(2.0, progress.start)

@@ -68,7 +68,7 @@ def command(
 
     with open_trace(trace) as opened:
         frame = run_sql(opened, sql) if sql is not None else run_query(opened, queries[name or ""], values)
-    show_frame(frame, form, output, force, raw)
+    show_frame(frame, form, output, force, raw, recording=trace)
 
 
 def _parameters(params: tuple[str, ...]) -> dict[str, str]:

@@ -15,8 +15,6 @@ from nsysparse.outputs.files import write_bytes
 
 FORMATS = ("table", "csv", "json", "parquet")
 _FORMATTERS = {"_ns": units.duration, "_bytes": units.size, "_ratio": units.percent, "bytes": units.size}
-# ASCII control characters but tab and newline: a name in a trace must not steer the terminal.
-_CONTROL = {c: f"\\x{c:02x}" for c in [*range(32), 127, *range(128, 160)] if c not in (9, 10)}
 
 format_option = click.option(
     "--format",
@@ -31,7 +29,14 @@ output_option = click.option("-o", "--output", type=click.Path(path_type=Path), 
 INSTANTS = ("start_ns", "end_ns", "from_ns", "to_ns")
 
 
-def show_frame(frame: pl.DataFrame, form: str | None, output: Path | None, force: bool, raw: bool = False) -> None:
+def show_frame(
+    frame: pl.DataFrame,
+    form: str | None,
+    output: Path | None,
+    force: bool,
+    raw: bool = False,
+    recording: Path | None = None,
+) -> None:
     """Print a frame, or write it to a file.
 
     Args:
@@ -40,6 +45,7 @@ def show_frame(frame: pl.DataFrame, form: str | None, output: Path | None, force
         output: The file; None for stdout.
         force: Replace the file if it exists.
         raw: Print numbers as they are instead of with units.
+        recording: What was read; it is never written to.
     """
     by_suffix = output.suffix.lstrip(".").lower() if output else ""
     form = form or (by_suffix if by_suffix in FORMATS else "table")
@@ -48,10 +54,12 @@ def show_frame(frame: pl.DataFrame, form: str | None, output: Path | None, force
         return
     data = render_frame(frame, form, raw)
     if output is not None:
-        write_bytes(output, data, force)
+        write_bytes(output, data, force, recording)
         click.echo(f"Wrote {output}")
     elif form == "parquet" and sys.stdout.isatty():
         raise UsageError("Parquet is no text", "name a file with -o")
+    elif sys.stdout.isatty():
+        click.echo(units.visible(data.decode()), nl=False)
     else:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -91,9 +99,7 @@ def _table(frame: pl.DataFrame, raw: bool):  # type: ignore[no-untyped-def]
     for name, dtype in frame.schema.items():
         # A value with its own unit under a header that names another would mislead.
         shown = name if raw or name in INSTANTS else name.removesuffix("_ns")
-        table.add_column(
-            Text(shown.translate(_CONTROL)), justify="right" if dtype.is_numeric() else "left", overflow="fold"
-        )
+        table.add_column(Text(units.visible(shown)), justify="right" if dtype.is_numeric() else "left", overflow="fold")
     for row in frame.iter_rows():
         table.add_row(*(Text(cell(v, n, raw)) for n, v in zip(frame.columns, row, strict=True)))
     return table
@@ -104,7 +110,7 @@ def cell(value: object, column: str, raw: bool = False) -> str:
     if value is None:
         return units.UNKNOWN
     if isinstance(value, str):
-        return value.translate(_CONTROL)
+        return units.visible(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not raw:
         is_instant = column in INSTANTS
         for suffix, formatter in _FORMATTERS.items():

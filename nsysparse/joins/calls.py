@@ -41,25 +41,25 @@ def load_calls(trace: Trace) -> pl.DataFrame:
         is set to its start), ``callchain``.
     """
     api = trace.frame("api").with_columns(process=schema.process_of(pl.col("thread")))
+    if api["start_ns"].null_count() or api["thread"].null_count():  # without these a call can be placed nowhere
+        api = api.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
     trace.release("api")
     functions = _functions(trace.strings(api["name_id"]))
-    return (
-        _one_row_a_call(api)
-        .join(functions, on="name_id", how="left", maintain_order="left")
-        .select(
-            pl.int_range(pl.len(), dtype=pl.Int64).alias("call"),
-            "start_ns",
-            pl.max_horizontal("start_ns", "end_ns").alias("end_ns"),
-            "thread",
-            "process",
-            "correlation",
-            pl.col("name").fill_null(UNNAMED),
-            pl.col("does").fill_null(OTHER),
-            pl.col("asynchronous").fill_null(False),
-            (pl.col("return_value") != 0).alias("failed"),
-            (pl.col("end_ns") < pl.col("start_ns")).alias("reversed"),
-            "callchain",
-        )
+    api = _one_row_a_call(api)
+    found = api.select("name_id").join(functions, on="name_id", how="left", maintain_order="left")
+    return api.hstack(found.drop("name_id")).select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("call"),
+        "start_ns",
+        pl.max_horizontal("start_ns", "end_ns").alias("end_ns"),
+        "thread",
+        "process",
+        "correlation",
+        pl.col("name").fill_null(UNNAMED),
+        pl.col("does").fill_null(OTHER),
+        pl.col("asynchronous").fill_null(False),
+        (pl.col("return_value") != 0).alias("failed"),
+        (pl.col("end_ns") < pl.col("start_ns")).alias("reversed"),
+        "callchain",
     )
 
 
@@ -130,14 +130,16 @@ def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]
     result = np.full(work.height, -1, np.int64)
     ids = work["correlation"].fill_null(0).to_numpy()
     processes = work["process"]
-    only = calls["process"].unique()
+    only, single = calls["process"].unique(), processes.n_unique() == 1
     for process in processes.unique(maintain_order=True).to_list():
-        here = np.ones(work.height, np.bool_) if processes.n_unique() == 1 else (processes == process).to_numpy()
         if process is None:  # very old rows without a process: safe only when one process made calls
             if only.len() != 1:
                 continue
-            process = only[0]
-            here = processes.is_null().to_numpy()
+            process, here = only[0], processes.is_null().to_numpy()
+        elif single:
+            here = np.ones(work.height, np.bool_)
+        else:
+            here = (processes == process).fill_null(False).to_numpy()
         rows = np.flatnonzero(here & (ids != 0))
         mine = calls if only.len() == 1 and only[0] == process else calls.filter(pl.col("process") == process)
         mine = mine.select("call", "correlation").filter(

@@ -119,5 +119,6 @@ def _label() -> pl.Expr:
     model = pl.when(pl.col("name").is_not_null()).then(pl.format(" ({})", "name")).otherwise(pl.lit(""))
     part = pl.when("sliced").then(pl.format(" slice {}", "slice")).otherwise(pl.lit(""))
     known = pl.format("GPU {}{}{}", "gpu", part, model)
-    unknown = pl.format("CUDA device {} of process {}{}", "ordinal", pl.col("pid").fill_null(-1), model)
+    ordinal, pid = (pl.col(c).cast(pl.String).fill_null("?") for c in ("ordinal", "pid"))
+    unknown = pl.format("CUDA device {} of process {}{}", ordinal, pid, model)
     return pl.when(pl.col("gpu").is_not_null()).then(known).otherwise(unknown)

@@ -79,8 +79,10 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
     calls, ranges = load_calls(trace), load_ranges(trace, whole_names)
     parts, untimed = {}, []
     for name in ("kernels", "copies", "memsets", "graphs"):
-        frame = trace.frame(name).join(
-            keys, on=["process", "ordinal"], how="left", maintain_order="left", nulls_equal=True
+        frame = trace.frame(name)
+        key = frame.select("process", "ordinal")  # alone: a join copies every column that it is given
+        frame = frame.hstack(
+            key.join(keys, on=key.columns, how="left", maintain_order="left", nulls_equal=True)["device"].to_frame()
         )
         good = _has_times()
         bad = frame.filter(~good)

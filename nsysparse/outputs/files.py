@@ -12,53 +12,91 @@ from pathlib import Path
 from nsysparse.errors import OutputError
 
 
-def check_target(path: Path, force: bool) -> None:
-    """Refuse a target that exists (unless ``force``) or whose folder does not.
+def check_target(path: Path, force: bool, recording: Path | None = None, make_folder: bool = False) -> None:
+    """Refuse a target that exists (unless ``force``), that is the recording itself, or whose folder does not exist.
+
+    Args:
+        path: The file to be written.
+        force: Whether an existing file may be replaced.
+        recording: What was read; it is never written to, not even with ``force``.
+        make_folder: Whether the folder will be made when it is missing.
 
     Raises:
         OutputError: With what to do about it.
     """
-    if path.is_dir():
-        raise OutputError(f"{path} is a folder", "name a file")
-    if path.exists() and not force:
-        raise OutputError(f"{path} exists", "add --force to replace it, or name another file with -o")
-    if not path.parent.is_dir():
-        raise OutputError(f"the folder {path.parent} does not exist", "make it first")
+    with _reported(path):
+        if path.is_dir():
+            raise OutputError(f"{path} is a folder", "name a file")
+        if path.exists() and not path.is_file():  # renaming a file over a device would replace the device
+            raise OutputError(f"{path} is not a regular file", "name a file")
+        if recording is not None and _belongs_to(path, recording):
+            raise OutputError(f"{path} is the recording, or lies in it: it is never changed", "name another file")
+        if path.exists() and not force:
+            raise OutputError(f"{path} exists", "add --force to replace it, or name another file with -o")
+        if not path.parent.is_dir() and not make_folder:
+            raise OutputError(f"the folder {path.parent} does not exist", "make it first, or end its name with a slash")
 
 
-def write_text(path: Path, text: str, force: bool) -> None:
-    """Write one text file; see :func:`write_bytes`."""
-    write_bytes(path, text.encode("utf-8", "replace"), force)
+def _belongs_to(path: Path, recording: Path) -> bool:
+    if recording.is_dir():  # a parquetdir export
+        return path.resolve().parent == recording.resolve()
+    return path.exists() and recording.exists() and path.samefile(recording)
 
 
-def write_bytes(path: Path, data: bytes, force: bool) -> None:
+def write_bytes(path: Path, data: bytes, force: bool, recording: Path | None = None) -> None:
     """Write a whole file under a temporary name beside its target, then rename it into place.
 
     Raises:
         OutputError: It could not be written; nothing is left behind.
     """
-    check_target(path, force)
-    _rename(_stage(path, data), path)
+    check_target(path, force, recording)
+    _write_all({path: data})
 
 
-def write_together(texts: Mapping[Path, str], force: bool) -> None:
-    """Write several text files: all of them, or none.
+def write_together(
+    texts: Mapping[Path, str], force: bool, recording: Path | None = None, make_folder: bool = False
+) -> None:
+    """Write several text files: all of them, or none; see :func:`check_target` for the arguments.
 
     Raises:
         OutputError: One could not be written; nothing is left behind.
     """
     for path in texts:
-        check_target(path, force)
+        check_target(path, force, recording, make_folder)
+    made: list[Path] = []
+    try:
+        if make_folder:
+            for path in texts:
+                _make_folder(path.parent, made)
+        _write_all({path: text.encode("utf-8", "replace") for path, text in texts.items()})
+    except BaseException:
+        for folder in reversed(made):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def _make_folder(folder: Path, made: list[Path]) -> None:
+    """Make a folder and those above it, and note each that was made."""
+    missing = [f for f in (folder, *folder.parents) if not f.exists()]
+    with _reported(folder):
+        for one in reversed(missing):
+            one.mkdir()
+            made.append(one)
+
+
+def _write_all(contents: Mapping[Path, bytes]) -> None:
     staged: dict[Path, Path] = {}
     try:
-        for path, text in texts.items():
-            staged[path] = _stage(path, text.encode("utf-8", "replace"))
+        for path, data in contents.items():
+            staged[path] = _stage(path, data)
+        for path, temporary in staged.items():
+            with _reported(path):
+                os.replace(temporary, path)
     except BaseException:
         for temporary in staged.values():
             temporary.unlink(missing_ok=True)
         raise
-    for path, temporary in staged.items():
-        _rename(temporary, path)
 
 
 @contextlib.contextmanager
@@ -121,15 +159,6 @@ def _stage(path: Path, data: bytes) -> Path:
         return Path(name)
 
 
-def _rename(temporary: Path, path: Path) -> None:
-    with _reported(path):
-        try:
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-
-
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
@@ -140,5 +169,6 @@ def _umask() -> int:
 def _reported(path: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}", "choose another place with -o") from error
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise OutputError(f"cannot write {path}: {why}", "choose another place with -o") from error

@@ -28,6 +28,21 @@ _PARTS = (
 )
 
 
+_TIMES = (
+    ("Busy", "busy", "busy"),
+    ("Kernels", "kernels", "kind"),
+    ("Whole graphs", "graphs", "kind"),
+    ("Copies", "copies", "kind"),
+    ("\u2003exposed", "copies_exposed", "exposed"),
+    ("\u2003overlapped by kernels", "copies_overlapped", "overlapped"),
+    ("\u2003exposed and held up a kernel", "held_up", "held-up"),
+    ("\u2003exposed while the host was blocked in copies", "host_blocked_in_copies", "host-blocked-in-copies"),
+    ("Memsets", "memsets", "kind"),
+    ("Unified-memory migrations", "migrations", "kind"),
+    ("Idle", "idle", "idle"),
+    ("\u2003idle while the host was blocked", "idle_while_host_blocked", "idle-while-blocked"),
+)
+_FILLED = "share of the GPU's room for blocks that the kernels took; of kernel time, not of the window"
 _FIGURES = {
     "latency_ns": "Latency",
     "kernels": "Kernels",
@@ -119,21 +134,14 @@ class DeviceView:
 
     @cached_property
     def utilizations(self) -> list[dict[str, Any]]:
-        """The four utilizations as rows: ``what``, ``ratio``, ``says``."""
+        """The four utilizations as rows: ``what``, ``term``, ``ratio``, ``says``."""
         f = self.figures
         return [
-            {
-                "what": "Kernel-busy",
-                "ratio": f["kernels_ratio"],
-                "says": "a kernel ran: what nvidia-smi reports",
-            },
-            {"what": "Copy-busy", "ratio": f["copies_ratio"], "says": "a copy ran"},
-            {"what": "Busy", "ratio": f["busy_ratio"], "says": "anything ran"},
-            {
-                "what": "SM fill, while kernels ran (estimate)",
-                "ratio": f["sm_fill_ratio"],
-                "says": "share of the GPU's room for blocks that the kernels took; of kernel time, not of the window",
-            },
+            _share("Kernel-busy", "utilization", f["kernels_ratio"], "a kernel ran: what nvidia-smi reports"),
+            _share("Copy-busy", "utilization", f["copies_ratio"], "a copy ran"),
+            _share("Busy", "busy", f["busy_ratio"], "anything ran"),
+            _share("SM fill, while kernels ran (estimate)", "sm-fill", f["sm_fill_ratio"], _FILLED)
+            | {"over_hole": False},
         ]
 
     @cached_property
@@ -156,25 +164,11 @@ class DeviceView:
     @cached_property
     def times(self) -> list[dict[str, Any]]:
         """Where the window went, as rows: ``what``, ``term``, ``ns``, ``ratio``."""
-        names = (
-            ("Busy", "busy"),
-            ("Kernels", "kernels"),
-            ("Whole graphs", "graphs"),
-            ("Copies", "copies"),
-            ("\u2003exposed", "copies_exposed"),
-            ("\u2003overlapped by kernels", "copies_overlapped"),
-            ("\u2003exposed and held up a kernel", "held_up"),
-            ("\u2003exposed while the host was blocked in copies", "host_blocked_in_copies"),
-            ("Memsets", "memsets"),
-            ("Unified-memory migrations", "migrations"),
-            ("Idle", "idle"),
-            ("\u2003idle while the host was blocked", "idle_while_host_blocked"),
-        )
         f = self.figures
         optional = {"graphs", "memsets", "migrations"}
         return [
-            {"what": what, "ns": f[f"{key}_ns"], "ratio": f[f"{key}_ratio"]}
-            for what, key in names
+            {"what": what, "term": term, "ns": f[f"{key}_ns"], "ratio": f[f"{key}_ratio"]}
+            for what, key, term in _TIMES
             if key not in optional or f[f"{key}_ns"]
         ]
 
@@ -228,6 +222,10 @@ class DeviceView:
     def charts(self) -> dict[str, dict[str, Any]]:
         """Chart specifications by name; empty beyond the busiest devices."""
         return charts.draw(self.account) if self.charted else {}
+
+
+def _share(what: str, term: str, ratio: float | None, says: str) -> dict[str, Any]:
+    return {"what": what, "term": term, "ratio": ratio, "says": says}
 
 
 def view_devices(analysis: Analysis) -> list[DeviceView]:

@@ -26,6 +26,7 @@ class Cell:
         more: A longer text to open, or None.
         bar: Length of the bar behind a share, 0 to 100, or None.
         marked: Whether this is a share of a window with a hole in it.
+        term: Key of the definition that the text links to, or empty.
     """
 
     text: str
@@ -34,6 +35,7 @@ class Cell:
     more: str | None = None
     bar: str | None = None
     marked: bool = False
+    term: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ FORMATS: dict[str, Format] = {
     "share": Format(units.percent, ""),  # of a window: marked where that is over a hole
     "instant": Format(units.instant, " ns"),
 }
-_BY_SUFFIX = {"_ns": "duration", "_bytes": "size", "_ratio": "percent", "bandwidth": "bandwidth"}
+_BY_SUFFIX = {"_ns": "duration", "bytes": "size", "_ratio": "percent", "bandwidth": "bandwidth"}
 _BY_UNIT = {"time": "duration", "bytes": "size", "number": "count"}
 
 
@@ -167,7 +169,9 @@ def _maker(name: str, style: str, marked: bool) -> Callable[[Row], Cell]:
 
 
 def _with_bar(shown: Cell, value: Any) -> Cell:
-    length = f"{min(max(100 * (value or 0), 0), 100):.4g}"
+    if not shown.exact or value is None:
+        return shown
+    length = f"{min(max(100 * value, 0), 100):.4g}"
     return Cell(shown.text, shown.exact, shown.css, None, length, shown.marked)
 
 
@@ -189,6 +193,10 @@ def _kernel(value: Any, row: Row) -> Cell:
     return Cell(clipped(str(value), 200), css="code", more=more)
 
 
+def _term(value: Any, row: Row) -> Cell:
+    return Cell(str(value), term=DEFINITIONS[row["term"]].key)
+
+
 def _memory(_: Any, row: Row) -> Cell:
     return Cell(f"{row['src']} to {row['dst']}")
 
@@ -208,6 +216,7 @@ _TEXTS: dict[str, Callable[[Any, Row], Cell]] = {
     "kernel": _kernel,
     "thread": _thread,
     "memory": _memory,
+    "term": _term,
 }
 
 

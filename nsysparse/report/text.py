@@ -4,16 +4,15 @@ from __future__ import annotations
 
 MAX_CHARACTERS = 1_000
 
-_CONTROLS = {c: chr(0x2400 + c) for c in range(0x20) if chr(c) not in "\t\n"} | {0x7F: "\u2421"}
-_CONTROLS |= dict.fromkeys(range(0x80, 0xA0), "\ufffd")
-# Marks that reorder or hide what follows them (bidirectional embeddings, overrides, isolates; zero width; BOM).
+_CONTROLS = (*(c for c in range(0x20) if chr(c) not in "\t\n"), *range(0x7F, 0xA0))
+# Marks that reorder or hide what follows them: zero width, bidirectional embeddings, overrides and isolates, BOM.
 _INVISIBLE = (*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x206A), 0x061C, 0xFEFF)
-_SURROGATES = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
-_VISIBLE = _CONTROLS | {c: f"[U+{c:04X}]" for c in _INVISIBLE} | _SURROGATES
+_VISIBLE: dict[int, str] = {c: f"[U+{c:04X}]" for c in (*_CONTROLS, *_INVISIBLE)}
+_VISIBLE |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 
 
 def visible(text: str) -> str:
-    """The text with every control, bidirectional and invisible character replaced by something that can be seen."""
+    """The text with every control, bidirectional and invisible character replaced by its code."""
     if text.isascii() and text.isprintable():
         return text
     return text.translate(_VISIBLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -20,7 +21,7 @@ class ReportBackend(SqliteBackend):
         report = path.resolve()
         if not report.is_file():
             raise SourceError(f"cannot read {path}: no such file", "check the path")
-        command = f"nsys export --type sqlite --include-blobs=true --output trace.sqlite {path.name}"
+        command = f"nsys export --type sqlite --include-blobs=true --output trace.sqlite {shlex.quote(path.name)}"
         nsys = shutil.which("nsys")
         if nsys is None:
             raise SourceError(
@@ -38,7 +39,7 @@ class ReportBackend(SqliteBackend):
                 check=False,
             )
             if done.returncode != 0 or not target.exists():
-                said = (done.stderr or done.stdout or "no message").strip().splitlines()
+                said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
                 raise SourceError(f"nsys could not export {path.name}: {said[-1][:200]}", f"try by hand: {command}")
             super().__init__(target)
         except BaseException:

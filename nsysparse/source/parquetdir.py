@@ -82,14 +82,9 @@ class ParquetBackend:
         with adbc.connect(str(target)) as connection, connection.cursor() as cursor:
             for name, file in self._files.items():
                 table = pq.read_table(file)
-                kinds = ["text" if _is_text(f.type) else "int" for f in table.schema]
-                kept = [
-                    (f.name, _typed(table.column(i), name, f.name, kinds[i]))
-                    for i, f in enumerate(table.schema)
-                    if _is_text(f.type) or pa.types.is_integer(f.type)
-                ]
-                if kept:
-                    cursor.adbc_ingest(name, pa.table([c for _, c in kept], names=[n for n, _ in kept]))
+                columns = [_for_sql(table.column(i), name, f.name) for i, f in enumerate(table.schema)]
+                if columns:
+                    cursor.adbc_ingest(name, pa.table(columns, names=table.column_names))
                 else:
                     cursor.execute(f"CREATE TABLE {quoted(name)} (empty INTEGER)")
             connection.commit()
@@ -105,6 +100,22 @@ def _is_text(dtype: pa.DataType) -> bool:
     if pa.types.is_dictionary(dtype):
         dtype = dtype.value_type
     return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
+
+
+def _for_sql(column: pa.ChunkedArray, table: str, source: str) -> pa.ChunkedArray:
+    """One column as SQLite can hold it; NULLs for what it cannot, so that no column is missing."""
+    kind = column.type
+    if _is_text(kind):
+        return _typed(column, table, source, "text")
+    if pa.types.is_integer(kind) or pa.types.is_null(kind):
+        return _typed(column, table, source, "int")
+    if pa.types.is_boolean(kind):
+        return column.cast(pa.int64())
+    if pa.types.is_floating(kind):
+        return column.cast(pa.float64())
+    if pa.types.is_binary(kind):
+        return column
+    return pa.chunked_array([pa.nulls(len(column), pa.int64())])
 
 
 def _typed(column: pa.ChunkedArray, table: str, source: str, kind: str) -> pa.ChunkedArray:

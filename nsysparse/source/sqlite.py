@@ -7,6 +7,7 @@ in WAL mode with a live ``-wal``, is read from a temporary copy of both.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -75,11 +76,11 @@ class SqliteBackend:
         connection = self.connect()
         try:
             names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-            return {
-                str(n): [str(r[1]) for r in connection.execute(f"PRAGMA table_info({quoted(n)})")]
-                for (n,) in names
-                if not str(n).startswith("sqlite_")
-            }
+            found = {}
+            for (name,) in names:
+                with contextlib.suppress(sqlite3.OperationalError):  # a user's virtual table of a module not here
+                    found[str(name)] = [str(r[1]) for r in connection.execute(f"PRAGMA table_info({quoted(name)})")]
+            return {name: columns for name, columns in found.items() if not name.startswith("sqlite_")}
         except sqlite3.DatabaseError as error:
             raise SourceError(
                 f"{self.path.name} is damaged: {error}",
