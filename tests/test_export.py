@@ -373,3 +373,13 @@ def test_the_same_recording_gives_the_same_bytes(tmp_path):
             run(trace_path("p2p"), "--format", form, "-o", target)
         pairs = [(first, second)] if first.is_file() else [(f, second / f.name) for f in first.iterdir()]
         assert all(a.read_bytes() == b.read_bytes() for a, b in pairs)
+
+
+def test_the_recording_is_never_replaced(tmp_path):
+    path = tmp_path / "t.sqlite"
+    path.write_bytes(trace_path("p2p").read_bytes())
+    before = path.read_bytes()
+    for form in ("sqlite", "perfetto"):
+        with pytest.raises(OutputError, match="never changed"):
+            run(path, "--format", form, "-o", path, "--force")
+    assert path.read_bytes() == before

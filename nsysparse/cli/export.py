@@ -51,7 +51,7 @@ def command(
             from nsysparse.outputs.files import staged_file
             from nsysparse.outputs.perfetto import write_perfetto
 
-            with staged_file(target, force) as file:
+            with staged_file(target, force, trace) as file:
                 slices = write_perfetto(work, opened, file)
             told = f"{slices:,} slices"
         else:
@@ -59,6 +59,6 @@ def command(
             from nsysparse.outputs.tabular import write_tables
 
             tables = tables_of(work, opened, span)
-            write_tables(tables, form, target, force)
+            write_tables(tables, form, target, force, trace)
             told = ", ".join(f"{t.frame.height:,} {t.name}" for t in tables if t.frame.height)
     click.echo(f"Wrote {target}: {told}")

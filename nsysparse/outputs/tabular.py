@@ -53,17 +53,17 @@ def describe(tables: Sequence[Exported]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=["table", "column", "unit", "meaning"], orient="row")
 
 
-def write_tables(tables: Sequence[Exported], form: str, target: Path, force: bool) -> None:
+def write_tables(tables: Sequence[Exported], form: str, target: Path, force: bool, recording: Path) -> None:
     """Write all tables as ``parquet``, ``arrow``, ``csv`` (a folder of files) or ``sqlite`` (one file).
 
     Raises:
         OutputError: The target exists, or could not be written; nothing is left behind.
     """
     if form == "sqlite":
-        with staged_file(target, force) as file:
+        with staged_file(target, force, recording) as file:
             write_sqlite(tables, file)
         return
-    with staged_folder(target, force) as folder:
+    with staged_folder(target, force, recording) as folder:
         {"parquet": write_parquet, "arrow": write_arrow, "csv": write_csv}[form](tables, folder)
 
 
