@@ -1,9 +1,11 @@
 """Exports: tables against plain SQL, the Perfetto trace read back packet by packet, lanes by brute force."""
 
 import json
+import re
 import sqlite3
 from collections import Counter, defaultdict
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -383,3 +385,10 @@ def test_the_recording_is_never_replaced(tmp_path):
         with pytest.raises(OutputError, match="never changed"):
             run(path, "--format", form, "-o", path, "--force")
     assert path.read_bytes() == before
+
+
+def test_the_documentation_names_every_table():
+    text = (Path(__file__).parent.parent / "docs" / "export.md").read_text("utf-8")
+    with open_trace(trace_path("p2p")) as trace:
+        names = [t.name for t in tables_of(load_work(trace), trace)]
+    assert [n for n in names if not re.search(rf"^\|[^|]*\b{n}\b", text, re.M)] == []

@@ -4,6 +4,7 @@ import json
 import re
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -331,3 +332,8 @@ def test_texts_that_are_no_utf8_and_texts_with_nul_stay_as_they_are(tmp_path):
 )
 def test_what_is_taken_out_of_a_text(text, clean):
     assert Cleaner(["al-server"]).text("nvtx", text) == clean
+
+
+def test_the_documentation_names_every_class():
+    text = (Path(__file__).parent.parent / "docs" / "scrub.md").read_text("utf-8")
+    assert [name for name in CLASSES if f"`{name}`" not in text] == []

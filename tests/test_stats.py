@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import statistics
+from pathlib import Path
 from decimal import ROUND_HALF_UP, Decimal
 
 import numpy as np
@@ -371,3 +372,9 @@ def test_list_names_every_report_and_rule():
     assert all(name in text for name in REPORTS | RULES)
     assert len(REPORTS) == 21
     assert len(RULES) == 6
+
+
+def test_the_documentation_names_every_report_and_rule():
+    text = (Path(__file__).parent.parent / "docs" / "stats.md").read_text("utf-8")
+    listed = text.replace("nvtx_gpu_proj_*", "")
+    assert [n for n in REPORTS | RULES if n not in listed] == []

@@ -227,7 +227,7 @@ def _values(job: _Job, table: str) -> list[str]:
         return [quoted(c) for c, *_ in columns]
     strays = _strays(job, table)
     return [
-        _treated(job, table, column, needed) or _number(job, column, kind, needed, strays[column])
+        _treated(job, table, column, needed) or _number(job, column, kind, needed, strays.get(column, 0))
         for column, kind, needed, _ in columns
     ]
 
@@ -264,11 +264,18 @@ def _number(job: _Job, column: str, kind: str, needed: bool, strays: int) -> str
 
 
 def _strays(job: _Job, table: str) -> dict[str, int]:
-    """How many texts each column holds, in one pass."""
-    names = [c for c, *_ in job.columns[table]]
-    sums = ", ".join(f"sum(typeof({quoted(n)}) IN ('text', 'blob') AND length({quoted(n)}) > 0)" for n in names)
-    row = job.connection.execute(f"SELECT {sums} FROM source.{quoted(table)}").fetchone()
-    return dict(zip(names, (int(v or 0) for v in row), strict=True))
+    """How many texts each column without a rule holds. Texts sort after numbers, so one pass of max() finds them."""
+    names = [c for c, *_ in job.columns[table] if policy.text(table, c) is None]
+    if not names:
+        return {}
+    greatest = ", ".join(f"typeof(max({quoted(n)}))" for n in names)
+    kinds = job.connection.execute(f"SELECT {greatest} FROM source.{quoted(table)}").fetchone()
+    return {
+        n: _count(job, table, f"typeof({quoted(n)}) IN ('text', 'blob') AND length({quoted(n)}) > 0")
+        if kind in {"text", "blob"}
+        else 0
+        for n, kind in zip(names, kinds, strict=True)
+    }
 
 
 def _count(job: _Job, table: str, condition: str) -> int:
