@@ -10,8 +10,9 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "nsysparse"
 # Each layer may import itself and those to its left.
 LAYERS = (
-    "_version errors units intervals findings data definitions",
+    "_version errors units intervals findings data definitions watch",
     "schema",
+    "cache",
     "source",
     "queries",
     "joins",

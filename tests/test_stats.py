@@ -4,8 +4,8 @@ import csv
 import io
 import json
 import statistics
-from pathlib import Path
 from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
 
 import numpy as np
 import polars as pl

@@ -152,7 +152,7 @@ def _second_start(frame: pl.DataFrame) -> int | None:
     if not seconds.height:  # one repetition a thread: the second in time
         return int(frame["start_ns"].sort()[1])
     earliest = seconds["second"].min()
-    there = seconds.filter(pl.col("first") < earliest)["second"].max()
+    there = seconds.filter(pl.col("first") <= earliest)["second"].max()
     assert isinstance(there, int)
     return there
 

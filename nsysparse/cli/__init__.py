@@ -26,6 +26,7 @@ COMMANDS = {
     "export": ("export", "Write a recording as Parquet, Arrow, CSV, SQLite or a Perfetto trace."),
     "scrub": ("scrub", "Copy a recording without what it says about the machine and its people."),
     "stats": ("stats", "Print the tables of nsys stats and nsys analyze: same names, same figures."),
+    "cache": ("cache", "List or clear what --cache has kept."),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,8 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysparse.cli.options import (
+    cache_option,
     device_option,
     force_option,
+    note_cache_problem,
     progress_line,
     stem_of,
     top_option,
@@ -31,11 +35,14 @@ SEVERITIES = ("info", "low", "medium", "high")
 @click.option(
     "-o",
     "--output",
-    type=click.Path(),
+    type=click.Path(readable=False),
     help="The HTML report, or a folder for it. [default: TRACE's name + .html, here]",
 )
 @click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), help="The JSON file. [default: beside the report]"
+    "--json",
+    "json_file",
+    type=click.Path(readable=False, path_type=Path),
+    help="The JSON file. [default: beside the report]",
 )
 @window_option("What shares are shares of", "steady where top-level NVTX ranges repeat, else whole")
 @device_option
@@ -60,7 +67,9 @@ SEVERITIES = ("info", "low", "medium", "high")
     show_default=True,
     help="Exit with 1 on a finding of at least this severity, or on an incomplete recording.",
 )
+@cache_option
 @force_option
+@click.option("--profile", is_flag=True, hidden=True, help="Print the time of each stage to stderr, as JSON.")
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
 def command(
     trace: Path,
@@ -74,7 +83,9 @@ def command(
     link_peak: float | None,
     top: int,
     fail_on: str,
+    cache: Path | None,
     force: bool,
+    profile: bool,
     open_report: bool,
 ) -> None:
     """Analyze TRACE and write an HTML report and a JSON file.
@@ -104,11 +115,15 @@ def command(
     for target in (html_file, json_file):
         check_target(target, force, trace, make_folder)
     with progress_line(trace.name) as progress:
-        with open_trace(trace) as opened:
+        with open_trace(trace, cache, progress) as opened:
             analysis = analyze(opened, options, progress)
+            note_cache_problem(opened)
         progress("rendering the report")
         texts = {html_file: render_report(analysis, top), json_file: to_json(analysis)}
+        progress("writing the files")
         write_together(texts, force, trace, make_folder)
+    if profile:
+        click.echo(json.dumps(progress.profile()), err=True)
     _summarize(analysis)
     for target in texts:
         click.echo(f"Wrote {target}")
@@ -122,12 +137,12 @@ def _targets(trace: Path, output: str | None, json_file: Path | None) -> tuple[P
     stem = stem_of(trace)
     if output is None:
         html_file = Path(f"{stem}.html")
-    elif output.endswith("/") or Path(output).is_dir():
+    elif output.endswith("/") or os.path.isdir(output):
         html_file = Path(output) / f"{stem}.html"
     else:
         html_file = Path(output)
     json_file = json_file or html_file.with_suffix(".json")
-    if json_file.resolve() == html_file.resolve():
+    if os.path.realpath(json_file) == os.path.realpath(html_file):
         raise UsageError("the report and the JSON would be one file", "name the report .html, or give --json")
     return html_file, json_file
 

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import click
 
-from nsysparse.cli.options import device_option, force_option, progress_line, stem_of, trace_argument, window_option
+from nsysparse.cli.options import (
+    cache_option,
+    device_option,
+    force_option,
+    progress_line,
+    stem_of,
+    trace_argument,
+    window_option,
+)
 
 FORMATS = ("parquet", "arrow", "csv", "sqlite", "perfetto")
 SUFFIXES = {"sqlite": ".db", "perfetto": ".pftrace"}
@@ -24,8 +32,15 @@ SUFFIXES = {"sqlite": ".db", "perfetto": ".pftrace"}
 @window_option("Only what overlaps this window", "the whole recording")
 @device_option
 @force_option
+@cache_option
 def command(
-    trace: Path, form: str, output: Path | None, window: str | None, devices: tuple[int, ...], force: bool
+    trace: Path,
+    form: str,
+    output: Path | None,
+    window: str | None,
+    devices: tuple[int, ...],
+    force: bool,
+    cache: Path | None,
 ) -> None:
     """Write TRACE as tables or as a Perfetto trace, with every join resolved.
 
@@ -43,7 +58,7 @@ def command(
     from nsysparse.source import open_trace
 
     target = output or Path(stem_of(trace) + SUFFIXES.get(form, f"-{form}"))
-    with progress_line(trace.name) as progress, open_trace(trace) as opened:
+    with progress_line(trace.name) as progress, open_trace(trace, cache) as opened:
         progress("joining GPU work to its calls")
         work, span = cut_work(load_work(opened), devices, window)
         progress(f"writing {form}")

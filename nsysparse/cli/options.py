@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-trace_argument = click.argument("trace", type=click.Path(path_type=Path))
+from nsysparse.cli.progress import progress_line
+
+if TYPE_CHECKING:
+    from nsysparse.source import Trace
+
+trace_argument = click.argument("trace", type=click.Path(readable=False, path_type=Path))
+cache_option = click.option(
+    "--cache",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    envvar="NSYSPARSE_CACHE",
+    show_envvar=True,
+    help="Keep what was read in this folder, so that the next command on TRACE skips reading. [default: off]",
+)
 device_option = click.option(
     "--device",
     "devices",
@@ -41,31 +54,28 @@ def window_option(meaning: str, default: str) -> Callable[[click.decorators.FC],
 
 def stem_of(trace: Path) -> str:
     """A trace's name without the suffix that says what it is."""
-    stem = trace.resolve().name
+    stem = os.path.basename(os.path.abspath(trace))
     for suffix in (".sqlite", ".nsys-rep", ".qdrep", ".db"):
         stem = stem.removesuffix(suffix)
     return stem
 
 
-@contextlib.contextmanager
-def progress_line(title: str) -> Iterator[Callable[[str], None]]:
-    """A line on stderr with the stage and the time so far, from two seconds on; nothing when stderr is no terminal."""
-    if not sys.stderr.isatty():
-        yield lambda stage: None
-        return
-    import threading
+def note_cache_problem(trace: Trace) -> None:
+    """Say on stderr if the cache could not keep something: the result is right all the same."""
+    from nsysparse.source.cached import CachedBackend
 
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    if isinstance(trace.backend, CachedBackend) and trace.backend.store.problem:
+        click.echo(f"Note: not everything was kept in the cache: {trace.backend.store.problem}", err=True)
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = progress.add_task(title, total=None)
-    timer = threading.Timer(2.0, progress.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield lambda stage: progress.update(task, description=f"{title}: {stage}")
-    finally:
-        timer.cancel()
-        progress.stop()
+
+__all__ = [
+    "cache_option",
+    "device_option",
+    "force_option",
+    "note_cache_problem",
+    "progress_line",
+    "stem_of",
+    "top_option",
+    "trace_argument",
+    "window_option",
+]

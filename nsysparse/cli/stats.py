@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsysparse.cli.options import force_option, progress_line
+from nsysparse.cli.options import cache_option, force_option, note_cache_problem, progress_line
 from nsysparse.cli.tables import cell, format_option, output_option
 from nsysparse.errors import UsageError
 
@@ -46,6 +46,7 @@ SCREEN_ROWS = 50  # of a table on the terminal, unless --top says otherwise
 @format_option
 @output_option
 @force_option
+@cache_option
 def command(
     names: tuple[str, ...],
     rules: tuple[str, ...],
@@ -55,6 +56,7 @@ def command(
     form: str | None,
     output: Path | None,
     force: bool,
+    cache: Path | None,
 ) -> None:
     """Print the reports of nsys stats for TRACE: same names, columns and figures.
 
@@ -86,13 +88,15 @@ def command(
             pick(name, known)  # a misspelt report: say so, instead of a missing file
     reports = reports or [known[n] for n in USUAL]
     with ExitStack() as stack, progress_line("stats") as progress:
-        opened = [stack.enter_context(open_trace(t)) for t in traces]
+        opened = [stack.enter_context(open_trace(t, cache)) for t in traces]
         tables = []
         for report in reports:
             progress(report.name)
             tables.append(make_table(report, opened, by_trace, top))
+        for one in opened:
+            note_cache_problem(one)
         lacking = [t.report.name for t in tables if not _recorded(t.report, opened)]
-    _write(tables, form, output, force, top, lacking)
+    _write(tables, [Path(t) for t in traces], form, output, force, top, lacking)
 
 
 def _configured(text: str, known: dict[str, Report]) -> Report:
@@ -126,7 +130,13 @@ def _recorded(report: Report, traces: Sequence[Trace]) -> bool:
 
 
 def _write(
-    tables: list[Table], form: str | None, output: Path | None, force: bool, top: int | None, lacking: list[str]
+    tables: list[Table],
+    traces: list[Path],
+    form: str | None,
+    output: Path | None,
+    force: bool,
+    top: int | None,
+    lacking: list[str],
 ) -> None:
     suffix = output.suffix.lstrip(".").lower() if output else ""
     form = form or (suffix if suffix in {"csv", "json", "parquet"} else "table")
@@ -137,9 +147,14 @@ def _write(
     if output is None:
         _to_stdout(tables, form)
         return
-    from nsysparse.outputs.files import write_bytes
+    from nsysparse.outputs.files import check_target, write_bytes
 
-    for path, data in _files(tables, form, output).items():
+    contents = _files(tables, form, output)
+    for path in contents:
+        for trace in traces:
+            check_target(path, force, trace, make_folder=True)
+    for path, data in contents.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, data, force)
         click.echo(f"Wrote {path}")
 
@@ -156,7 +171,6 @@ def _files(tables: list[Table], form: str, output: Path) -> dict[Path, bytes]:
         raise UsageError(
             f"{len(tables)} tables do not fit into one file", "name a folder with -o, or use --format json"
         )
-    output.mkdir(parents=True, exist_ok=True)
     suffix = "txt" if form == "table" else form
     return {output / f"{t.report.name}.{suffix}": _rendered(t, form) for t in tables}
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Event
 
 import pyarrow as pa
 
 from nsysparse.errors import SchemaError
+from nsysparse.watch import Watch
 
 BATCH_ROWS = 65_536
 PARALLEL_ROWS = 200_000  # below this a second connection costs more than it brings
@@ -23,9 +25,15 @@ PARALLEL_ROWS = 200_000  # below this a second connection costs more than it bri
 
 @dataclass
 class ReadNotes:
-    """What had to be repaired while reading: table and column to the number of texts that were not UTF-8."""
+    """What goes with reading.
+
+    Attributes:
+        repaired_texts: Table and column to the number of texts that were not UTF-8.
+        watch: Told how reading goes on.
+    """
 
     repaired_texts: dict[str, int]
+    watch: Watch = field(default_factory=Watch)
 
 
 def quoted(name: str) -> str:
@@ -51,21 +59,46 @@ def read_columns(
     Raises:
         SchemaError: A cell of an integer column is no 64-bit integer; names table, column and row.
     """
-    ranges = _row_ranges(uri, table, threads or min(4, os.cpu_count() or 1))
     try:
-        if len(ranges) == 1:
-            parts = [_fetch(uri, table, columns, ranges[0])]
-        else:
-            with ThreadPoolExecutor(len(ranges)) as pool:
-                parts = list(pool.map(lambda r: _fetch(uri, table, columns, r), ranges))
+        ranges = _row_ranges(uri, table, threads or min(4, os.cpu_count() or 1))
+        rows = None if ranges[0] is None else ranges[-1][1] - ranges[0][0] + 1  # type: ignore[index]
+        notes.watch.begin(table, rows)
+        parts = _fetch_all(uri, table, columns, ranges, notes)
         parts = [_checked(part, table, columns, notes) for part in parts]
-    except (pa.ArrowInvalid, TypeError) as error:
+    except (pa.ArrowInvalid, TypeError, sqlite3.DatabaseError) as error:
         raise _bad_cell(uri, table, columns, str(error)) from error
     except Exception as error:
         if type(error).__module__.startswith("adbc_driver_manager"):
             raise _bad_cell(uri, table, columns, str(error)) from error
         raise
+    finally:
+        notes.watch.end()
     return pa.concat_tables(parts)
+
+
+def _fetch_all(
+    uri: str,
+    table: str,
+    columns: Mapping[str, tuple[str, str]],
+    ranges: list[tuple[int, int] | None],
+    notes: ReadNotes,
+) -> list[pa.Table]:
+    """Fetch ranges of rows, each on a connection of its own; an interrupt stops them all at their next batch."""
+    stop = Event()
+
+    def seen(batch: pa.RecordBatch) -> None:
+        notes.watch.add(batch.num_rows, batch.nbytes)
+        if stop.is_set():
+            raise InterruptedError
+
+    if len(ranges) == 1:
+        return [_fetch(uri, table, columns, ranges[0], seen)]
+    with ThreadPoolExecutor(len(ranges)) as pool:
+        try:
+            return list(pool.map(lambda r: _fetch(uri, table, columns, r, seen), ranges))
+        except BaseException:
+            stop.set()
+            raise
 
 
 def _row_ranges(uri: str, table: str, threads: int) -> list[tuple[int, int] | None]:
@@ -87,7 +120,13 @@ def _row_ranges(uri: str, table: str, threads: int) -> list[tuple[int, int] | No
     return [(low + i * step, min(high, low + (i + 1) * step - 1)) for i in range(threads)]
 
 
-def _fetch(uri: str, table: str, columns: Mapping[str, tuple[str, str]], rows: tuple[int, int] | None) -> pa.Table:
+def _fetch(
+    uri: str,
+    table: str,
+    columns: Mapping[str, tuple[str, str]],
+    rows: tuple[int, int] | None,
+    seen: Callable[[pa.RecordBatch], None],
+) -> pa.Table:
     import adbc_driver_sqlite.dbapi as adbc  # needs its shared library only when something is read
 
     seed = ", ".join(f"{0 if kind == 'int' else repr('')} AS {quoted(n)}" for n, (_, kind) in columns.items())
@@ -96,7 +135,12 @@ def _fetch(uri: str, table: str, columns: Mapping[str, tuple[str, str]], rows: t
     with adbc.connect(uri) as connection, connection.cursor() as cursor:
         cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
         cursor.execute(f"SELECT {seed} UNION ALL SELECT {wanted} FROM {quoted(table)}{where}")
-        return cursor.fetch_arrow_table().slice(1)
+        batches = []
+        reader = cursor.fetch_record_batch()
+        for batch in reader:
+            seen(batch)
+            batches.append(batch)
+        return pa.Table.from_batches(batches, reader.schema).slice(1)
 
 
 def _checked(part: pa.Table, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes) -> pa.Table:
