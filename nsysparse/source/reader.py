@@ -135,7 +135,7 @@ def _fetch(
     with adbc.connect(uri) as connection, connection.cursor() as cursor:
         cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
         cursor.execute(f"SELECT {seed} UNION ALL SELECT {wanted} FROM {quoted(table)}{where}")
-        batches = []
+        batches: list[pa.RecordBatch] = []
         reader = cursor.fetch_record_batch()
         for batch in reader:
             seen(batch.num_rows - (not batches), batch.nbytes)  # the first row of the first batch is the typed one
