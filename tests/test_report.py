@@ -6,6 +6,7 @@ import base64
 import copy
 import dataclasses
 import hashlib
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -325,6 +326,12 @@ def test_hostile_text_is_shown_and_does_nothing(attacked, analysis_of):
     assert any(visible(HOSTILE[6]) in n for n in names)
 
 
+def test_chart_data_cannot_end_its_element():
+    text = str(page._json({"a": "</script><!-- & \u2028"}))
+    assert not set(text) & set("<>&\u2028")
+    assert json.loads(text) == {"a": "</script><!-- & \u2028"}
+
+
 def test_visible():
     assert visible("plain") == "plain"
     assert visible("größer 🙂\n") == "größer 🙂\n"
@@ -473,7 +480,9 @@ def test_the_stack_never_exceeds_the_window_and_means_it(page_of, name):
     assert len(timelines) == len(analysis.devices)
     for account, chart in zip(analysis.devices, timelines, strict=True):
         bins = chart["datasets"]["bins"]
-        stack = np.sum([np.array(bins[k]) for k in bins if k not in {"t", "u", "busy"} and "GB/s" not in k], axis=0)
+        stack = np.sum(
+            [np.array(bins[k]) for k in bins if k not in {"t", "u", "busy"} and not k.endswith(" rate")], axis=0
+        )
         assert stack.max() <= 100.3
         width = np.array(bins["u"]) - np.array(bins["t"])
         busy = float((stack * width).sum() / width.sum()) / 100

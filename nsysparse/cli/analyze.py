@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
+import os
+=======
 import json
+>>>>>>> speed
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,11 +35,14 @@ SEVERITIES = ("info", "low", "medium", "high")
 @click.option(
     "-o",
     "--output",
-    type=click.Path(),
+    type=click.Path(readable=False),
     help="The HTML report, or a folder for it. [default: TRACE's name + .html, here]",
 )
 @click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), help="The JSON file. [default: beside the report]"
+    "--json",
+    "json_file",
+    type=click.Path(readable=False, path_type=Path),
+    help="The JSON file. [default: beside the report]",
 )
 @click.option(
     "--window",
@@ -139,17 +146,17 @@ def command(
 
 def _targets(trace: Path, output: str | None, json_file: Path | None) -> tuple[Path, Path]:
     """Where the report and the JSON go; a name that ends in a slash is a folder."""
-    stem = trace.resolve().name
+    stem = os.path.basename(os.path.abspath(trace))
     for suffix in (".sqlite", ".nsys-rep", ".qdrep", ".db"):
         stem = stem.removesuffix(suffix)
     if output is None:
         html_file = Path(f"{stem}.html")
-    elif output.endswith("/") or Path(output).is_dir():
+    elif output.endswith("/") or os.path.isdir(output):
         html_file = Path(output) / f"{stem}.html"
     else:
         html_file = Path(output)
     json_file = json_file or html_file.with_suffix(".json")
-    if json_file.resolve() == html_file.resolve():
+    if os.path.realpath(json_file) == os.path.realpath(html_file):
         raise UsageError("the report and the JSON would be one file", "name the report .html, or give --json")
     return html_file, json_file
 

@@ -12,7 +12,7 @@ from nsysparse.errors import UsageError
 
 
 @click.command()
-@click.argument("trace", type=click.Path(path_type=Path), required=False)
+@click.argument("trace", type=click.Path(readable=False, path_type=Path), required=False)
 @click.argument("name", required=False)
 @click.option("--sql", help="Run this statement instead; the canonical tables are views (see --tables).")
 @click.option(

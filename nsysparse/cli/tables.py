@@ -23,7 +23,9 @@ format_option = click.option(
     default=None,
     help="Form of the result; by default a table, or what the name after -o says.",
 )
-output_option = click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead.")
+output_option = click.option(
+    "-o", "--output", type=click.Path(readable=False, path_type=Path), help="Write to this file instead."
+)
 
 
 INSTANTS = ("start_ns", "end_ns", "from_ns", "to_ns")
@@ -72,6 +74,9 @@ def render_frame(frame: pl.DataFrame, form: str, raw: bool) -> bytes:
     if form == "csv":
         return frame.write_csv(None).encode()
     if form == "json":
+        frame = frame.with_columns(
+            pl.when(pl.col(pl.Float64).is_finite()).then(pl.col(pl.Float64))
+        )  # JSON has no others
         return (json.dumps(frame.to_dicts(), ensure_ascii=False, indent=1, default=str) + "\n").encode()
     if form == "parquet":
         buffer = io.BytesIO()

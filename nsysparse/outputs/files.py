@@ -37,9 +37,9 @@ def check_target(path: Path, force: bool, recording: Path | None = None, make_fo
 
 
 def _belongs_to(path: Path, recording: Path) -> bool:
-    if recording.is_dir():  # a parquetdir export
-        return path.resolve().parent == recording.resolve()
-    return path.exists() and recording.exists() and path.samefile(recording)
+    if os.path.isdir(recording):  # a parquetdir export
+        return os.path.dirname(os.path.realpath(path)) == os.path.realpath(recording)
+    return os.path.exists(path) and os.path.exists(recording) and os.path.samefile(path, recording)
 
 
 def write_bytes(path: Path, data: bytes, force: bool, recording: Path | None = None) -> None:

@@ -20,7 +20,7 @@ KINDS = {
     "memsets": "memsets, migrations",
 }
 COPY_KINDS = ("htod", "dtoh", "other")
-LEGEND = {"orient": "top", "symbolType": "square", "columns": 3}
+LEGEND = {"orient": "top", "symbolType": "square"}
 
 
 def colour(name: str) -> str:
@@ -37,6 +37,11 @@ def kind_colours(keys: tuple[str, ...] = tuple(KINDS), **more: Any) -> Spec:
         "scale": {"domain": [KINDS[k] for k in keys], "range": [colour(k) for k in keys]},
         **more,
     }
+
+
+def rate_scale(highest: float) -> tuple[float, str]:
+    """What to divide bytes/s by for a chart up to this rate, and the unit's name."""
+    return next(((f, unit) for f, unit in ((1e9, "GB/s"), (1e6, "MB/s")) if highest >= f), (1e3, "kB/s"))
 
 
 def time_scale(length_ns: int) -> tuple[float, str]:

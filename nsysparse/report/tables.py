@@ -179,6 +179,16 @@ def _text(value: Any, _: Row) -> Cell:
     return Cell(clipped(str(value))) if value is not None else Cell(units.UNKNOWN, css="text unknown")
 
 
+def _long(value: Any, row: Row) -> Cell:
+    shown = _text(value, row)
+    return Cell(shown.text, css=f"{shown.css} long")
+
+
+def _short(value: Any, row: Row) -> Cell:
+    shown = _text(value, row)
+    return Cell(shown.text, css=f"{shown.css} short")
+
+
 def _code(value: Any, _: Row) -> Cell:
     return Cell(clipped(str(value)), css="code") if value else Cell(units.UNKNOWN, css="text unknown")
 
@@ -194,11 +204,13 @@ def _kernel(value: Any, row: Row) -> Cell:
 
 
 def _term(value: Any, row: Row) -> Cell:
-    return Cell(str(value), term=DEFINITIONS[row["term"]].key)
+    text = str(value)
+    css = "text indent" if text.startswith("\u2003") else "text"
+    return Cell(text.strip(), css=css, term=DEFINITIONS[row["term"]].key)
 
 
 def _memory(_: Any, row: Row) -> Cell:
-    return Cell(f"{row['src']} to {row['dst']}")
+    return Cell(f"{row['src']} to {row['dst']}", css="text short")
 
 
 def _thread(value: Any, row: Row) -> Cell:
@@ -206,11 +218,13 @@ def _thread(value: Any, row: Row) -> Cell:
     if value is None:
         return Cell(str(name) if name else units.UNKNOWN, css="text" if name else "text unknown")
     ids = f"process {value >> 24 & 0xFFFFFF}, thread {value & 0xFFFFFF}"
-    return Cell(f"{clipped(str(name or '(unnamed thread)'), 100)} ({ids})")
+    return Cell(f"{clipped(str(name or '(unnamed thread)'), 100)} ({ids})", css="text long")
 
 
 _TEXTS: dict[str, Callable[[Any, Row], Cell]] = {
     "text": _text,
+    "long": _long,
+    "short": _short,
     "code": _code,
     "path": _path,
     "kernel": _kernel,

@@ -9,10 +9,21 @@ import numpy as np
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.accounting.timeline import bin_window
 from nsysparse.intervals import Intervals
-from nsysparse.report.drawing import COPY_KINDS, KINDS, LEGEND, Spec, colour, kind_colours, rounded, time_scale
+from nsysparse.report.drawing import (
+    COPY_KINDS,
+    KINDS,
+    LEGEND,
+    Spec,
+    colour,
+    kind_colours,
+    rate_scale,
+    rounded,
+    time_scale,
+)
 from nsysparse.units import instant
 
 BINS = 1_200  # finer than a screen, so that zooming in shows more
+_RATE = " rate"  # ends the names of the columns that hold throughput
 
 
 def exclusive(account: DeviceAccount) -> dict[str, Intervals]:
@@ -51,10 +62,11 @@ def timeline(account: DeviceAccount) -> Spec:
         for name, part in exclusive(account).items()
         if part.length
     }
-    rates = {name: frame[name].to_numpy() / 1e9 for name in COPY_KINDS if frame[name].max()}
+    rates = {name: frame[name].to_numpy() for name in COPY_KINDS if frame[name].max()}
+    rate, per_second = rate_scale(max((float(r.max()) for r in rates.values()), default=0.0))
     data: Spec = {"t": rounded((start - origin) / scale, 4), "u": rounded((end - origin) / scale, 4)}
     data |= {KINDS[name]: rounded(values, 1) for name, values in parts.items()}
-    data |= {f"{KINDS[name]} GB/s": rounded(values, 3) for name, values in rates.items()}
+    data |= {f"{KINDS[name]}{_RATE}": rounded(values / rate, 3) for name, values in rates.items()}
     data["busy"] = rounded(np.sum(list(parts.values()), axis=0), 1) if parts else [0] * start.size
     length = (account.window.end_ns - origin) / scale
     shades = [
@@ -63,15 +75,15 @@ def timeline(account: DeviceAccount) -> Spec:
     ]
     title = f"time since the window's start, {instant(origin)} ({unit})"
     domain = {"domain": {"param": "zoom"}, "nice": False}
-    x = {"field": "t", "type": "quantitative", "title": None, "scale": domain, "axis": {"grid": False}}
+    x = {"field": "t", "type": "quantitative", "title": None, "scale": domain, "axis": {"grid": False, "tickCount": 12}}
     panels = [
         _panel(150, _stack(parts, x, "busy, % of time"), shades, x),
     ]
     if rates:
-        panels.append(_panel(90, _lines(rates, x), shades, x))
+        panels.append(_panel(90, _lines(tuple(rates), x, f"copies, {per_second}"), shades, x))
     panels[-1]["layer"][0]["encoding"]["x"] = x | {"title": title}
     if rates:
-        panels[0]["layer"][0]["encoding"]["x"] = x | {"axis": {"grid": False, "labels": False}}
+        panels[0]["layer"][0]["encoding"]["x"] = x | {"axis": {"grid": False, "labels": False, "tickCount": 12}}
     return {
         "usermeta": {"columns": ["bins"]},
         "datasets": {"bins": data, "holes": shades},
@@ -126,13 +138,12 @@ def _stack(parts: dict[str, Any], x: Spec, title: str) -> Spec:
     }
 
 
-def _lines(rates: dict[str, Any], x: Spec) -> Spec:
-    keys = tuple(rates)
+def _lines(keys: tuple[str, ...], x: Spec, title: str) -> Spec:
     return {
         "data": {"name": "bins"},
         "transform": [
-            {"fold": [f"{KINDS[k]} GB/s" for k in keys], "as": ["series", "rate"]},
-            {"calculate": "replace(datum.series, ' GB/s', '')", "as": "kind"},
+            {"fold": [f"{KINDS[k]}{_RATE}" for k in keys], "as": ["series", "rate"]},
+            {"calculate": f"replace(datum.series, '{_RATE}', '')", "as": "kind"},
         ],
         "mark": {"type": "line", "clip": True, "interpolate": "step-after", "strokeWidth": 1.3},
         "encoding": {
@@ -140,7 +151,7 @@ def _lines(rates: dict[str, Any], x: Spec) -> Spec:
             "y": {
                 "field": "rate",
                 "type": "quantitative",
-                "title": "copies, GB/s",
+                "title": title,
                 "axis": {"tickCount": 3},
             },
             "color": kind_colours(keys, legend=None),

@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const AXIS = 62;
-  const LEGEND_COLUMNS_NARROW = 2;
+  const LEGEND_COLUMN = 170;
 
   function rows(columns) {
     const names = Object.keys(columns);
@@ -29,7 +29,7 @@
     const own = copy.config || {};
     const base = config();
     if (labelled) base.axisY = {};
-    if (width < 500) base.legend.columns = LEGEND_COLUMNS_NARROW;
+    base.legend.columns = Math.max(Math.floor(inner / LEGEND_COLUMN), 2);
     copy.config = { ...base, ...own };
     copy.background = null;
     copy.padding = { left: 0, right: 8, top: 2, bottom: 2 };

@@ -1,0 +1,295 @@
+"""The command line: help, info, query, exit statuses, and what reaches the terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from analyzed import MS, NEWEST, TID, US, analyze_file, machine
+from commandline import CommandLine
+from export_builder import DEVICE, HTOD, PINNED, ExportBuilder
+from export_scenario import standard_scenario
+
+from nsysparse import __version__, units
+from nsysparse.analysis import analyze
+from nsysparse.cli import COMMANDS
+from nsysparse.cli.options import progress_line
+from nsysparse.findings import Finding, Severity
+
+HOSTILE = "ev\x1b[2J\x07il\x9b31m\u202e"
+SHOWN = r"ev\x1b[2J\x07il\x9b31m\u202e"
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
+    (tmp_path / "here").mkdir()
+    return CommandLine(tmp_path / "here", monkeypatch, capfd)
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    b = ExportBuilder(NEWEST)
+    standard_scenario(b)
+    return b.write(tmp_path_factory.mktemp("export") / "trace.sqlite")
+
+
+# --- help ---
+
+
+def test_help_and_version(cli: CommandLine) -> None:
+    overview = cli("--help")
+    assert overview.code == 0
+    shown = " ".join(overview.out.split())
+    assert all(f"{name} {text}" in shown for name, (_, text) in COMMANDS.items())
+    assert cli("--version").out == f"nsysparse {__version__}\n"
+    assert cli("-h").out == overview.out
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_of_each_command(command: str, cli: CommandLine) -> None:
+    done = cli(command, "--help")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"Usage: nsysparse {command} ")
+    for line in done.out.split("Options:")[1].splitlines():  # every option says what it does
+        assert not line.strip().startswith("--") or "  " in line.strip() or len(line) > 30, line
+
+
+def test_what_help_offers_works(cli: CommandLine) -> None:
+    said = cli("analyze", "--help").out
+    assert all(word in said for word in ("--window", "--device", "--request-range", "--requests", "--top", "--fail-on"))
+    assert "Examples:" in said
+
+
+def test_help_imports_no_library_that_takes_long() -> None:
+    code = (
+        "import sys; sys.argv = ['nsysparse', '--help']\n"
+        "from nsysparse.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'polars', 'pyarrow', 'numpy', 'jinja2', 'altair', 'sqlite_utils', 'adbc_driver_sqlite', 'rich'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+# --- info ---
+
+
+def test_info(cli: CommandLine, export: Path) -> None:
+    done = cli("info", export)
+    assert (done.code, done.err) == (0, "")
+    assert f"trace.sqlite: sqlite, {units.size(export.stat().st_size)}, exported by nsys {NEWEST}" in done.out
+    for line in (
+        "  0: NVIDIA L4, 58 SMs, 150.1 GB",
+        "  0: GPU 0 (NVIDIA L4) (process 70001, 70002)",
+        "            17  kernels",
+        "            23  memory copies",
+        "  stacks of CUDA calls: --cudabacktrace=all (the code behind each copy)",
+        "100.0% of operations, 100.0% of time  have the API call that sent them",
+        "Integrity: ok",
+    ):
+        assert line in done.out, line
+
+
+def test_info_as_json(cli: CommandLine, export: Path) -> None:
+    facts = json.loads(cli("info", "--json", export).out)
+    assert facts["trace"]["release"] == NEWEST
+    assert {r["what"]: r["rows"] for r in facts["recorded"]}["kernels"] == 17
+    assert [d["label"] for d in facts["devices"]] == ["GPU 0 (NVIDIA L4)", "GPU 1 (NVIDIA H200)"]
+    assert facts["integrity"]["status"] == "ok"
+    assert facts["coverage"][0]["operations"] == 17 + 23 + 4
+
+
+# --- exit statuses ---
+
+
+def find(monkeypatch: pytest.MonkeyPatch, *findings: Finding) -> None:
+    """Let these be what the rules find."""
+    monkeypatch.setattr(
+        "nsysparse.analysis.analyze", lambda *given: dataclasses.replace(analyze(*given), outcomes=findings)
+    )
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "code"), [("info", 1), ("low", 1), ("medium", 1), ("high", 0), ("never", 0), ("incomplete", 0)]
+)
+def test_exit_status_of_findings(
+    fail_on: str, code: int, cli: CommandLine, export: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = Finding("fake", Severity.MEDIUM, "high", 0, "a title", "a detail", "a remedy", 1000)
+    find(monkeypatch, finding)
+    done = cli("analyze", export, "--fail-on", fail_on)
+    assert (done.code, done.err) == (code, "")
+    assert "[medium] a title\n    a detail\n    What to do: a remedy" in done.out
+    assert sorted(p.name for p in cli.folder.iterdir()) == ["trace.html", "trace.json"]  # written all the same
+
+
+def test_exit_status_of_an_incomplete_recording(cli: CommandLine) -> None:
+    b = machine()
+    b.launch(TID, (MS, MS + US), (2 * MS, 3 * MS))
+    b.api("cudaLaunchKernel_v7000", 2 * MS, 2 * MS + US, TID)
+    path = b.write(cli.folder / "trace.sqlite")
+    assert cli("analyze", path, "--fail-on", "incomplete").code == 1
+    assert cli("analyze", path, "--force").code == 0
+
+
+def test_no_findings_is_no_failure(cli: CommandLine, export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find(monkeypatch)
+    assert cli("analyze", export, "--fail-on", "info").code == 0
+
+
+# --- analyze ---
+
+
+def test_where_the_results_go(cli: CommandLine, export: Path) -> None:
+    def made(*arguments: object) -> list[str]:
+        done = cli("analyze", export, *arguments, "--force")
+        assert done.code == 0, done.err
+        return [line.removeprefix("Wrote ") for line in done.out.splitlines() if line.startswith("Wrote ")]
+
+    (cli.folder / "there").mkdir()
+    assert made() == ["trace.html", "trace.json"]
+    assert made("-o", "there") == made("-o", "there/") == ["there/trace.html", "there/trace.json"]
+    assert made("-o", "new/deep/") == ["new/deep/trace.html", "new/deep/trace.json"]
+    assert made("-o", "a.html", "--json", "there/b.json") == ["a.html", "there/b.json"]
+    assert not list(cli.folder.rglob("*.tmp"))
+    assert (cli.folder / "a.html").read_bytes() == (cli.folder / "new/deep/trace.html").read_bytes()
+
+
+def test_devices(cli: CommandLine, export: Path) -> None:
+    def gpus(*arguments: str) -> list[int]:
+        assert cli("analyze", export, "--force", *arguments).code == 0
+        return [d["device"]["gpu"] for d in json.loads((cli.folder / "trace.json").read_text())["devices"]]
+
+    assert gpus() == [0, 1]
+    assert gpus("--device", "1") == [1]
+    assert gpus("--device", "1", "--device", "0", "--device", "1") == [1, 0]
+
+
+WINDOWS = {
+    "1001ms..1002ms": (1_001_000_000, 1_002_000_000),
+    "1.0015..1.0016s": (1_001_500_000, 1_001_600_000),
+    "..1s": (980_050_000, 1_000_000_000),
+    "nvtx:^request:[12]$": (1_001_000_000, 1_002_900_000),
+    "request:3": (1_002_000_000, 1_003_900_000),
+    "ranges": (1_000_000_000, 1_003_900_000),
+    "steady": (1_001_000_000, 1_003_900_000),
+}
+
+
+@pytest.mark.parametrize("asked", WINDOWS)
+def test_windows(asked: str, export: Path) -> None:
+    (device,) = analyze_file(export, window=asked, devices=(1,)).devices
+    assert (device.window.start_ns, device.window.end_ns) == WINDOWS[asked]
+
+
+def test_names_do_not_steer_the_terminal(cli: CommandLine) -> None:
+    b = machine()
+    b.rows["TARGET_INFO_GPU"][0]["name"] = HOSTILE
+    b.thread(*(TID >> 24 & 0xFFFFFF, TID & 0xFFFFFF), HOSTILE)
+    for i in range(3):
+        b.push_pop(HOSTILE, *((i + 1) * MS, (i + 2) * MS - US), TID)
+        b.memcpy(
+            TID, ((i + 1) * MS, (i + 1) * MS + US), ((i + 1) * MS, (i + 1) * MS + 9 * US), 100, HTOD, PINNED, DEVICE
+        )
+        b.launch(TID, ((i + 1) * MS, (i + 1) * MS + US), ((i + 1) * MS + 10 * US, (i + 1) * MS + 90 * US), name=HOSTILE)
+    path = b.write(cli.folder / "trace.sqlite")
+    for arguments in (
+        ["analyze", path],
+        ["info", path],
+        ["query", path, "kernels/by_name"],
+        ["query", path, "nvtx/ranges"],
+    ):
+        done = cli(*arguments)
+        assert done.code == 0
+        assert SHOWN in done.out
+        assert not [c for c in done.out if c in HOSTILE and not c.isprintable()], arguments
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_every_format_is_safe_on_a_terminal(form: str, tmp_path: Path) -> None:
+    b = machine()
+    b.launch(TID, (MS, MS + US), (2 * MS, 3 * MS), name=HOSTILE)
+    path = b.write(tmp_path / "trace.sqlite")
+    command = [sys.executable, "-m", "nsysparse", "query", str(path), "kernels/by_name", "--format", form]
+    master, slave = pty.openpty()
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
+    with subprocess.Popen(command, stdout=slave, stderr=slave, stdin=slave, env=env) as process:
+        os.close(slave)
+        seen = b""
+        try:
+            while chunk := os.read(master, 65_536):
+                seen += chunk
+        except OSError:  # the other end is closed
+            pass
+        os.close(master)
+    assert process.returncode == 0
+    assert b"\x1b[2J" not in seen
+    assert b"\x07" not in seen
+    assert "\x9b".encode() not in seen
+    assert b"[2J" in seen  # its letters are there
+
+
+def test_a_pipe_gets_the_bytes_as_they_are(cli: CommandLine) -> None:
+    b = machine()
+    b.launch(TID, (MS, MS + US), (2 * MS, 3 * MS), name=HOSTILE)
+    path = b.write(cli.folder / "trace.sqlite")
+    assert HOSTILE in cli("query", path, "kernels/by_name", "--format", "csv").out
+
+
+def test_output_that_nobody_reads(export: Path) -> None:
+    query = f"'{sys.executable}' -m nsysparse query '{export}' trace/tables --format csv"
+    command = f"{query} | head -c 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode in {0, 141}
+    assert done.stderr == ""
+
+
+def test_a_terminal_that_knows_only_ascii(export: Path, tmp_path: Path) -> None:
+    b = machine()
+    b.rows["TARGET_INFO_GPU"][0]["name"] = "GPU é"
+    b.launch(TID, (MS, MS + US), (2 * MS, 3 * MS), name="é")
+    path = b.write(tmp_path / "trace.sqlite")
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    for arguments in (["info"], ["query", "kernels/by_name"]):
+        command = [sys.executable, "-m", "nsysparse", arguments[0], str(path), *arguments[1:]]
+        done = subprocess.run(command, capture_output=True, env=env, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert "é".encode() in done.stdout or rb"\xe9" in done.stdout
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class _AtOnce:
+    """A timer that does not wait."""
+
+    def __init__(self, _seconds: float, function: Callable[[], None]) -> None:
+        self.start, self.daemon = function, False
+
+    def cancel(self) -> None: ...
+
+
+def test_the_progress_line_shows_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr("threading.Timer", _AtOnce)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress_line("[/red] trace") as progress:
+        progress("stage [/b]")
+    assert "[/red] trace" in terminal.getvalue()
+
+
+def test_no_progress_line_without_a_terminal(cli: CommandLine, export: Path) -> None:
+    assert cli("info", export).err == ""
