@@ -9,7 +9,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from analyzed import MS, NEWEST, PID, SECOND, TID, US, account, analyze_file, analyzed, check, machine, paths_of
 from export_builder import (
@@ -31,7 +30,6 @@ from export_scenario import standard_scenario
 
 from nsysparse import schema
 from nsysparse.outputs.json import MAX_ROWS, to_dict, to_json
-from nsysparse.source import open_trace
 
 T = SECOND  # where the small recordings begin
 KNOWN_TABLES = sorted({source for table in schema.TABLES.values() for source in table.sources})
@@ -380,7 +378,7 @@ def test_copy_counts_of_batched_copies(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES[::6])
-def test_synchronizations_are_named_by_number_wrongly(release: str, tmp_path: Path) -> None:
+def test_synchronizations_are_told_by_the_apis_name(release: str, tmp_path: Path) -> None:
     """syncType's numbers changed three times: only the API's name tells what waits."""
     b = machine(release)
     b.launch(TID, at(0, 1), at(5, 100))
@@ -391,11 +389,3 @@ def test_synchronizations_are_named_by_number_wrongly(release: str, tmp_path: Pa
         b.sync(*at(10 + 20 * i, 20 + 20 * i), 0, 7, ids, PID, sync_type=4 - i)
     b.api("cudaStreamQuery_v3020", *at(92, 98), TID)
     assert account(b, tmp_path).figures()["host_blocked_ns"] == 30 * US
-
-
-def test_open_trace_reads_frames_of_a_complained_export(tmp_path: Path) -> None:
-    """The Python way to the same rows: nothing is read that is not named."""
-    b = machine()
-    b.launch(TID, at(0, 1), at(5, 100))
-    with open_trace(b.write(tmp_path / "trace.sqlite")) as trace:
-        assert trace.frame("kernels").select(pl.col("end_ns") - pl.col("start_ns")).to_series().to_list() == [95 * US]

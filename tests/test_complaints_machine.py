@@ -162,7 +162,7 @@ def test_secrets_in_what_shipped_queries_print(tmp_path: Path) -> None:
         assert MARK not in done.output
 
 
-def test_dumb_sums_over_pageable_and_pinned_are_kept_apart(tmp_path: Path) -> None:
+def test_copies_from_pageable_and_pinned_memory_are_kept_apart(tmp_path: Path) -> None:
     b = machine()
     b.memcpy(TID, (1000, 2000), (1500, 1900), 100, HTOD, PAGEABLE, DEVICE)
     b.memcpy(TID, (3000, 4000), (3500, 3900), 200, HTOD, PINNED, DEVICE)

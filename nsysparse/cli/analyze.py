@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-import os
-=======
 import json
->>>>>>> speed
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-<<<<<<< HEAD
-trace_argument = click.argument("trace", type=click.Path(readable=False, path_type=Path))
-=======
 from nsysparse.cli.progress import progress_line
 
 if TYPE_CHECKING:
     from nsysparse.source import Trace
 
-trace_argument = click.argument("trace", type=click.Path(path_type=Path))
+trace_argument = click.argument("trace", type=click.Path(readable=False, path_type=Path))
 cache_option = click.option(
     "--cache",
     type=click.Path(path_type=Path, file_okay=False),
@@ -25,7 +22,6 @@ cache_option = click.option(
     show_envvar=True,
     help="Keep what was read in this folder, so that the next command on TRACE skips reading. [default: off]",
 )
->>>>>>> speed
 force_option = click.option("--force", is_flag=True, help="Replace files that exist.")
 
 

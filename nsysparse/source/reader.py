@@ -59,21 +59,11 @@ def read_columns(
     Raises:
         SchemaError: A cell of an integer column is no 64-bit integer; names table, column and row.
     """
-<<<<<<< HEAD
     try:
         ranges = _row_ranges(uri, table, threads or min(4, os.cpu_count() or 1))
-        if len(ranges) == 1:
-            parts = [_fetch(uri, table, columns, ranges[0])]
-        else:
-            with ThreadPoolExecutor(len(ranges)) as pool:
-                parts = list(pool.map(lambda r: _fetch(uri, table, columns, r), ranges))
-=======
-    ranges = _row_ranges(uri, table, threads or min(4, os.cpu_count() or 1))
-    rows = None if ranges[0] is None else ranges[-1][1] - ranges[0][0] + 1  # type: ignore[index]
-    notes.watch.begin(table, rows)
-    try:
+        rows = None if ranges[0] is None else ranges[-1][1] - ranges[0][0] + 1  # type: ignore[index]
+        notes.watch.begin(table, rows)
         parts = _fetch_all(uri, table, columns, ranges, notes)
->>>>>>> speed
         parts = [_checked(part, table, columns, notes) for part in parts]
     except (pa.ArrowInvalid, TypeError, sqlite3.DatabaseError) as error:
         raise _bad_cell(uri, table, columns, str(error)) from error
