@@ -9,7 +9,7 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Callable
+import time
 from pathlib import Path
 
 import pytest
@@ -272,22 +272,16 @@ class _Terminal(io.StringIO):
         return True
 
 
-class _AtOnce:
-    """A timer that does not wait."""
-
-    def __init__(self, _seconds: float, function: Callable[[], None]) -> None:
-        self.start, self.daemon = function, False
-
-    def cancel(self) -> None: ...
-
-
 def test_the_progress_line_shows_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = _Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr("threading.Timer", _AtOnce)
-    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("nsysparse.cli.progress.PATIENCE_S", 0.0)
     with progress_line("[/red] trace") as progress:
         progress("stage [/b]")
+        for _ in range(500):  # until the line's thread has had its turn
+            if terminal.getvalue():
+                break
+            time.sleep(0.01)
     assert "[/red] trace" in terminal.getvalue()
 
 
