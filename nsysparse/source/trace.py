@@ -44,9 +44,6 @@ class Backend(Protocol):
     def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
         """The same piece by piece."""
 
-    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
-        """The same, some rows at a time."""
-
     def connect(self) -> sqlite3.Connection:
         """A read-only connection for SQL."""
 
