@@ -113,13 +113,15 @@ def command(
     from nsysparse.outputs.files import check_target, write_together
     from nsysparse.outputs.json import to_json
     from nsysparse.report import render_report
-    from nsysparse.rules.settings import gather_settings
+    from nsysparse.rules import thresholds as all_thresholds
+    from nsysparse.rules.settings import gather_settings, resolve
     from nsysparse.source import open_trace
 
     if requests is not None and request_range is not None:
         raise UsageError("both --requests and --request-range were given", "give one of them")
     peak = None if link_peak is None else link_peak * 1e9
     settings = gather_settings(thresholds, Path.cwd())
+    resolve(all_thresholds(), settings)  # an unknown name is refused before anything is read
     options = Options(window, devices, request_range, requests, whole_names, peak, settings=settings)
     html_file, json_file = _targets(trace, output, json_file)
     make_folder = output is not None and output.endswith("/")

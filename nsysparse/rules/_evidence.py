@@ -19,7 +19,6 @@ from nsysparse.units import count, duration, percent
 WORST = 5  # instances listed
 SENDERS = 6
 CONFIDENCES = ("low", "medium", "high")
-LINK_REACH = 0.85  # of a link's peak, what a large pinned copy reaches
 
 
 @dataclass(frozen=True)
@@ -211,22 +210,3 @@ def make(
         key=key,
     )
     return Found(finding, price.claim)
-
-
-def pinned_reference(scene: Scene, to_device: bool) -> tuple[float | None, str]:
-    """Bytes/s that a large pinned copy reaches in one direction, and where the figure comes from."""
-    kinds = ["HtoD"] if to_device else ["DtoH"]
-    took = pl.col("end_ns") - pl.col("start_ns")
-    large = scene.work.copies.filter(
-        (pl.col("kind") == (1 if to_device else 2))
-        & (pl.col("src_kind" if to_device else "dst_kind") == 1)
-        & (pl.col("bytes") >= scene.settings["slow_copies.large_bytes"])
-        & (took > 0)
-    )
-    if large.height:
-        best = large.select((pl.col("bytes") * 1e9 / took).max()).item()
-        return float(best), f"best pinned {kinds[0]} copy in this recording"
-    peak = scene.account.device.get("link_peak")
-    if isinstance(peak, (int, float)):
-        return LINK_REACH * float(peak), f"{percent(LINK_REACH)} of the link's peak, by GPU model"
-    return None, "unknown: no large pinned copy here, and the model does not tell the link"
