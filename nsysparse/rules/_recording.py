@@ -24,6 +24,10 @@ class Recording:
         self._trace = trace
         self.call_stacks = CallStacks(trace, work, stacks)
 
+    def texts(self, references: pl.Series) -> pl.DataFrame:
+        """Texts behind string references: ``id``, ``value``."""
+        return self._trace.strings(references)
+
     @cached_property
     def samples(self) -> pl.DataFrame:
         """CPU samples, native and Python: ``time_ns``, ``thread``, ``stack``."""
