@@ -12,11 +12,14 @@ import click
 
 from nsysparse.cli.options import (
     cache_option,
+    device_option,
     force_option,
     note_cache_problem,
     progress_line,
+    stem_of,
     top_option,
     trace_argument,
+    window_option,
 )
 from nsysparse.cli.tables import cell
 from nsysparse.errors import UsageError
@@ -41,20 +44,8 @@ SEVERITIES = ("info", "low", "medium", "high")
     type=click.Path(readable=False, path_type=Path),
     help="The JSON file. [default: beside the report]",
 )
-@click.option(
-    "--window",
-    metavar="WINDOW",
-    help="What shares are shares of: whole, ranges, steady, START..END (1.5s..2500ms), nvtx:REGEX or request:N"
-    " (from the Nth on). [default: steady where top-level NVTX ranges repeat, else whole]",
-)
-@click.option(
-    "--device",
-    "devices",
-    type=int,
-    multiple=True,
-    metavar="N",
-    help="Only this device, by its number in the report; repeatable.",
-)
+@window_option("What shares are shares of", "steady where top-level NVTX ranges repeat, else whole")
+@device_option
 @click.option(
     "--request-range",
     metavar="REGEX",
@@ -143,9 +134,7 @@ def command(
 
 def _targets(trace: Path, output: str | None, json_file: Path | None) -> tuple[Path, Path]:
     """Where the report and the JSON go; a name that ends in a slash is a folder."""
-    stem = os.path.basename(os.path.abspath(trace))
-    for suffix in (".sqlite", ".nsys-rep", ".qdrep", ".db"):
-        stem = stem.removesuffix(suffix)
+    stem = stem_of(trace)
     if output is None:
         html_file = Path(f"{stem}.html")
     elif output.endswith("/") or os.path.isdir(output):
