@@ -152,9 +152,10 @@ def _write(
     contents = _files(tables, form, output)
     for path in contents:
         for trace in traces:
-            check_target(path, force, trace, make_folder=True)
+            check_target(path, force, trace, make_folder=len(contents) > 1)
     for path, data in contents.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if len(contents) > 1:
+            path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, data, force)
         click.echo(f"Wrote {path}")
 
