@@ -9,11 +9,11 @@ import polars as pl
 
 from nsysparse.findings import Finding, Severity
 from nsysparse.intervals import Intervals
-from nsysparse.rules import _stacks
 from nsysparse.rules._frameworks import framework
 from nsysparse.rules._periods import cadence
 from nsysparse.rules._price import Price, Waits
 from nsysparse.rules._scene import Scene
+from nsysparse.rules._stacks import split_paths
 from nsysparse.units import count, duration, percent
 
 WORST = 5  # instances listed
@@ -77,7 +77,7 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
         "bandwidth": size * 1e9 / took if took else None,
         "call_bandwidth": int(direct["bytes"].sum()) * 1e9 / in_call if in_call else None,
         "senders": senders(scene, copies),
-        "call_paths": _stacks.call_paths(direct, scene.recording.chains),
+        "call_paths": scene.recording.call_stacks.paths(direct),
         "cadence": cadence(burst_starts(copies), scene.work, window),
     }
     if waits is not None:
@@ -133,7 +133,7 @@ def from_where(figures: dict[str, Any]) -> str:
     """NVTX paths and stacks in a few words, as in `` from a/b (tensor.cpu())``; empty when neither was recorded."""
     rows: list[dict[str, Any]] = figures["senders"]
     paths = list(dict.fromkeys(str(r["nvtx"]) for r in rows if r["nvtx"]))
-    split = _stacks.split_paths(figures["call_paths"])
+    split = split_paths(figures["call_paths"])
     parts = [", ".join(paths[:3])] if paths else []
     if split:
         shown = "; ".join(f"{text} ({count(n)})" if len(split) > 1 else text for text, n in split[:3])
