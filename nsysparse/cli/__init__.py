@@ -23,9 +23,9 @@ COMMANDS = {
     "census": ("census", "Count a live program's GPU work with a recorder that can stay in production."),
     "info": ("info", "Say what a recording holds, what it lacks, and whether it can be trusted."),
     "query": ("query", "Run one of the shipped SQL queries, or your own, on any export version."),
+    "stats": ("stats", "Print the tables of nsys stats and nsys analyze: same names, same figures."),
     "export": ("export", "Write a recording as Parquet, Arrow, CSV, SQLite or a Perfetto trace."),
     "scrub": ("scrub", "Copy a recording without what it says about the machine and its people."),
-    "stats": ("stats", "Print the tables of nsys stats and nsys analyze: same names, same figures."),
     "cache": ("cache", "List or clear what --cache has kept."),
 }
 
