@@ -195,6 +195,42 @@ _TERMS = (
     ),
     ("unclaimed", "Unclaimed", "Kernels and copies of the window that no request sent."),
     (
+        "call-path",
+        "Call path",
+        "The functions behind an operation, from the thread to the call: recorded with the call, or seen by a sample"
+        " inside it. Python frames stand in the interpreter's place; the profiler's own frames, a framework's dispatch"
+        " and the driver's inside are left out. A row opens to the whole path, as drawn.",
+    ),
+    (
+        "waiting-call",
+        "Waiting call",
+        "A synchronize call, or a copy that blocks its caller; counted when it touches the window.",
+    ),
+    (
+        "stack-coverage",
+        "Coverage by stacks",
+        "How many operations of the whole recording have a call stack, and what share of their time: recorded with"
+        " their call, or seen by a CPU or Python sample that fell inside it. The time of a synchronization is that in"
+        " the call.",
+    ),
+    (
+        "cpu-sample",
+        "CPU sample",
+        "One look of the profiler at a running thread of the program, inside the window. A thread that sleeps is not"
+        " sampled.",
+    ),
+    (
+        "on-stack",
+        "On the stack",
+        "Samples whose stack holds a CUDA copy or synchronize function. Stacks that could not be unwound escape it.",
+    ),
+    (
+        "inside-call",
+        "Inside a call",
+        "Samples that fell between the start and the return of such a call of their thread, whatever their stack shows."
+        " Calls that were not recorded escape it.",
+    ),
+    (
         "nvtx-path",
         "NVTX path",
         "The push/pop ranges open on the calling thread when it made the call, from the outside in. Names that differ"

@@ -125,7 +125,8 @@ class Page(HTMLParser):
     @property
     def charts(self) -> list[dict]:
         """Specifications of the charts."""
-        return [json.loads(text) for given, text in self.scripts if given.get("type") == "application/json"]
+        given_as = [(given, text) for given, text in self.scripts if given.get("type") == "application/json"]
+        return [json.loads(text) for given, text in given_as if given.get("id") != "flame-data"]
 
     @property
     def executed(self) -> list[str]:

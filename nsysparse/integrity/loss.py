@@ -177,14 +177,17 @@ def check_empty_ranges(work: Work, jumps: tuple[Hole, ...]) -> Check:
 def _calls_inside(ranges: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]:
     """Calls that start inside each range on its thread; a binary search a thread."""
     counts = np.zeros(ranges.height, np.int64)
-    threads = ranges["thread"].unique().to_list()
-    by_thread = calls.filter(pl.col("thread").is_in(threads)).sort("start_ns").partition_by("thread", as_dict=True)
-    for thread in threads:
-        here = (ranges["thread"] == thread).to_numpy()
-        starts = by_thread[(thread,)]["start_ns"].to_numpy() if (thread,) in by_thread else np.empty(0, np.int64)
-        low = np.searchsorted(starts, ranges["start_ns"].to_numpy()[here], side="left")
-        high = np.searchsorted(starts, ranges["end_ns"].to_numpy()[here], side="right")
-        counts[here] = high - low
+    on = ranges["thread"].to_numpy()
+    order = np.argsort(on, kind="stable")
+    threads, first = np.unique(on[order], return_index=True)
+    mine = calls.select("thread", "start_ns").filter(pl.col("thread").is_in(threads.tolist()))
+    by_thread = mine.sort("start_ns").partition_by("thread", as_dict=True)
+    begins, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
+    for thread, here in zip(threads.tolist(), np.split(order, first[1:]), strict=True):
+        if (thread,) in by_thread:
+            starts = by_thread[(thread,)]["start_ns"].to_numpy()
+            low = np.searchsorted(starts, begins[here], side="left")
+            counts[here] = np.searchsorted(starts, ends[here], side="right") - low
     return counts
 
 
@@ -196,30 +199,44 @@ def _suspicious_runs(ranges: pl.DataFrame) -> pl.DataFrame:
     """
     group = ["thread", "path"]
     held = pl.col("calls") > 0
+    slim = ranges.select(*group, "start_ns", "end_ns", "calls").with_row_index("row")
+    # Most groups are ruled out by their sums; only what is left is put in order.
     mixed = (
-        ranges.group_by(group)
-        .agg((~held).sum().alias("empty"), held.sum().alias("held"))
+        slim.group_by(group)
+        .agg(
+            pl.len().alias("all"),
+            (~held).sum().alias("empty"),
+            held.sum().alias("held"),
+            pl.col("calls").filter(held).mode().min().alias("typical"),
+        )
         .filter((pl.col("empty") >= EMPTY_RUN) & (pl.col("held") > 0))
     )
-    ranges = ranges.join(mixed.select(group), on=group, how="semi")
-    ordered = ranges.sort(*group, "start_ns").with_columns(
-        all=pl.len().over(group),
-        typical=pl.col("calls").filter(held).mode().first().over(group),
-        change=(held != held.shift(1)).fill_null(True).over(group),
+    slim = slim.join(mixed.select(*group, "all", "held", "typical"), on=group)
+    alike = slim.group_by(group).agg((pl.col("calls") == pl.col("typical")).sum() / pl.col("held").first())
+    alike = alike.filter(pl.col("calls") >= SIBLINGS_ALIKE)
+    ordered = (
+        slim.join(alike.select(group), on=group, how="semi")
+        .sort(*group, "start_ns", "row")
+        .with_columns(run=(held != held.shift(1)).fill_null(True).over(group).cum_sum().over(group))
     )
-    alike = ((pl.col("calls") == pl.col("typical")) & held).sum().over(group) / held.sum().over(group)
-    ordered = ordered.with_columns(alike=alike, run=pl.col("change").cum_sum().over(group))
-    return (
-        ordered.filter(~held & (pl.col("alike") >= SIBLINGS_ALIKE))
+    runs = (
+        ordered.filter(~held)
         .group_by(*group, "run")
         .agg(
-            pl.col("label", "process", "all", "typical").first(),
+            pl.col("row", "all", "typical").first(),
             pl.len().cast(pl.Int64).alias("ranges"),
             pl.col("start_ns").min(),
             pl.col("end_ns").max(),
         )
         .filter(pl.col("ranges") >= EMPTY_RUN)
-        .with_columns(missing=pl.col("ranges") * pl.col("typical"))
+    )
+    return (
+        runs.with_columns(
+            ranges["label"].gather(runs["row"]),
+            ranges["process"].gather(runs["row"]),
+            missing=pl.col("ranges") * pl.col("typical"),
+        )
+        .drop("row")
         .sort("missing", "start_ns", "label", descending=[True, False, False])
     )
 

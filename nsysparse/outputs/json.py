@@ -36,8 +36,19 @@ def to_dict(analysis: Analysis, max_rows: int = MAX_ROWS) -> dict[str, Any]:
         "recorded": [dataclasses.asdict(r) for r in analysis.recorded],
         "findings": [_finding(f) for f in analysis.findings],
         "rules": [_outcome(o) for o in analysis.outcomes],
+        "lost_time": _plain(analysis.lost.to_dicts()),
         "devices": [_device(d, max_rows) for d in analysis.devices],
+        "call_paths": _call_paths(analysis, max_rows),
     }
+
+
+def _call_paths(analysis: Analysis, max_rows: int) -> dict[str, Any] | None:
+    if analysis.call_paths is None:
+        return None
+    flame = analysis.call_paths.flame
+    totals = {w.key: flame.total(w.key) for w in flame.weights}
+    tables = {name: table_to_dict(frame, max_rows) for name, frame in analysis.call_paths.tables.items()}
+    return dict(_plain({"window_ns": flame.window_ns, "totals": totals, "stacks": flame.stacks, "tables": tables}))
 
 
 def _device(account: DeviceAccount, max_rows: int) -> dict[str, Any]:
@@ -75,7 +86,8 @@ def table_to_dict(frame: pl.DataFrame, max_rows: int = MAX_ROWS) -> dict[str, An
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    return dict(_plain(dataclasses.asdict(finding) | {"severity": finding.severity.name.lower()}))
+    severity = {"severity": finding.severity.name.lower()}
+    return dict(_plain({"id": finding.id} | dataclasses.asdict(finding) | severity))
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:

@@ -20,8 +20,10 @@ from nsysparse.data import data_folder
 from nsysparse.definitions import DEFINITIONS
 from nsysparse.findings import Failed, Finding, Outcome, Quiet, Skipped
 from nsysparse.integrity import Status
+from nsysparse.report import flamegraph
 from nsysparse.report.bundle import chart_library
 from nsysparse.report.devices import CHARTED, DeviceView, view_devices
+from nsysparse.report.flamegraph import view_flame
 from nsysparse.report.sections import find_sections
 from nsysparse.report.tables import TableView, by_name, cell, table
 from nsysparse.report.text import visible
@@ -29,6 +31,7 @@ from nsysparse.report.text import visible
 CELLS = 40_000  # that the tables of all devices may hold, so that no trace makes a page of more than 5 MB
 COLUMNS = 150  # of all tables of one device
 WHOLE = 64  # rows of a table that makes no sense when cut
+FLAME_NODES = 20_000  # of the report's flame graph; its own page, made by the command flamegraph, holds more
 STYLES, SCRIPT = ("report.css", "print.css"), "charts.js"
 _OUTCOMES: dict[type, str] = {Finding: "fired", Quiet: "quiet", Skipped: "skipped", Failed: "failed"}
 
@@ -39,8 +42,12 @@ def render(analysis: Analysis, top: int) -> str:
     devices = view_devices(analysis)
     shown = max(1, min(top, CELLS // (COLUMNS * max(len(devices), 1))))
     has_charts = any(d.charts for d in devices)
-    style = "\n".join(_asset(templates, name) for name in STYLES)
+    flame = view_flame(analysis.call_paths.flame, FLAME_NODES) if analysis.call_paths else None
+    drawn = flame is not None and flame.drawn
+    styles = (*STYLES, *flamegraph.STYLES) if drawn else STYLES
+    style = "\n".join(_asset(templates, name) for name in styles)
     scripts = [chart_library(), _asset(templates, SCRIPT)] if has_charts else []
+    scripts += [_asset(templates, flamegraph.SCRIPT)] if drawn else []
     environment = _environment(templates)
     sections = [(s, s.missing(analysis.recorded)) for s in find_sections(templates)]
     environment.globals |= _functions(devices, shown)
@@ -60,6 +67,7 @@ def render(analysis: Analysis, top: int) -> str:
         scripts=[Markup(s) for s in scripts],
         policy=_policy(style, scripts),
         charted=CHARTED,
+        flame=flame,
         ok=analysis.integrity.status is Status.OK,
     )
     return f"{page}\n"

@@ -203,6 +203,13 @@ def _kernel(value: Any, row: Row) -> Cell:
     return Cell(clipped(str(value), 200), css="code", more=more)
 
 
+def _call_path(value: Any, row: Row) -> Cell:
+    frames = " → ".join(str(f) for f in row.get("frames") or ())
+    if not value:
+        return Cell(units.UNKNOWN, css="text unknown")
+    return Cell(clipped(str(value), 300), css="code", more=clipped(frames, 2_000) or None)
+
+
 def _term(value: Any, row: Row) -> Cell:
     text = str(value)
     css = "text indent" if text.startswith("\u2003") else "text"
@@ -228,6 +235,7 @@ _TEXTS: dict[str, Callable[[Any, Row], Cell]] = {
     "code": _code,
     "path": _path,
     "kernel": _kernel,
+    "call path": _call_path,
     "thread": _thread,
     "memory": _memory,
     "term": _term,

@@ -27,6 +27,7 @@ from nsysparse.schema.codes import (
     tid_of,
 )
 from nsysparse.schema.model import Column, Table
+from nsysparse.schema.stacks import STACK_TABLES
 from nsysparse.schema.tables import (
     API,
     CONTEXTS,
@@ -44,9 +45,11 @@ from nsysparse.schema.tables import (
     PROCESSES,
     STRINGS,
     SYNCS,
-    TABLES,
     THREADS,
 )
+from nsysparse.schema.tables import TABLES as _TABLES
+
+TABLES: dict[str, Table] = _TABLES | STACK_TABLES
 
 __all__ = [
     "API",
@@ -72,6 +75,7 @@ __all__ = [
     "OVERHEADS",
     "PAGEABLE",
     "PROCESSES",
+    "STACK_TABLES",
     "STRINGS",
     "SYNCS",
     "TABLES",

@@ -18,7 +18,7 @@ class Column:
         name: Canonical name; times end in ``_ns``, sizes in ``_bytes``, string references in ``_id``.
         source: The export's column.
         meaning: One line for the documentation.
-        kind: ``int`` or ``text``.
+        kind: ``int``, ``text`` or ``blob``.
         required: Whether an export without this column cannot be understood.
         alternatives: Other export columns that mean the same in older releases, tried in order.
         text: Canonical name of the text behind a string reference, for the SQL views.
@@ -41,7 +41,7 @@ class Column:
     @property
     def dtype(self) -> type[pl.DataType]:
         """Polars dtype of the column."""
-        return pl.Int64 if self.kind == "int" else pl.String
+        return {"int": pl.Int64, "text": pl.String, "blob": pl.Binary}[self.kind]
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ COPIES = Table(
         _col("src_ordinal", "srcDeviceId", "source device of a peer copy"),
         _col("dst_ordinal", "dstDeviceId", "destination device of a peer copy"),
         _col("cause", "migrationCause", "cause of a unified-memory migration"),
+        _col("address", "virtualAddress", "address of a unified-memory migration"),
         _col("copy_count", "copyCount", "copies that this record stands for", default=1),
     ),
     flag="nsys profile -t cuda",
@@ -134,6 +135,7 @@ OSRT = Table(
         _col("end_ns", "end", "end", required=True),
         _col("thread", "globalTid", "serialized thread id"),
         _col("name_id", "nameId", "name of the function", text="name"),
+        _col("callchain", "callchainId", "its stack, 0 where none was taken"),
     ),
     flag="nsys profile -t osrt",
 )

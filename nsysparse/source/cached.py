@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,13 @@ class CachedBackend:
         repaired = {k: n - before.get(k, 0) for k, n in self.notes.repaired_texts.items() if n != before.get(k, 0)}
         self.store.put(table, columns, found, repaired)
         return found
+
+    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
+        """The same piece by piece; only a table of one piece is kept."""
+        if self.row_count(table) <= rows:
+            yield self.read(table, columns)
+        else:
+            yield from self._backend.chunks(table, columns, rows)
 
     def _get(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table | None:
         watch = self.notes.watch
@@ -107,6 +114,10 @@ class DeferredReport:
     def read(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table:
         """Columns of one table."""
         return self._backend().read(table, columns)
+
+    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
+        """The same piece by piece."""
+        return self._backend().chunks(table, columns, rows)
 
     def connect(self) -> sqlite3.Connection:
         """A read-only connection for SQL."""

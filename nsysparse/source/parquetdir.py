@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -69,6 +69,19 @@ class ParquetBackend:
         result = [_typed(found.column(s), table, s, kind) for s, kind in columns.values()]
         return pa.table(result, names=list(columns))
 
+    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
+        """The same in pieces of at most so many rows."""
+        sources = list(dict.fromkeys(source for source, _ in columns.values()))
+        try:
+            for batch in pq.ParquetFile(self._files[table]).iter_batches(batch_size=rows, columns=sources):
+                found = pa.Table.from_batches([batch])
+                result = [_typed(found.column(s), table, s, kind) for s, kind in columns.values()]
+                yield pa.table(result, names=list(columns))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise SourceError(
+                f"{self._files[table].name} is damaged: {str(error).splitlines()[0][:200]}", "export it again"
+            ) from error
+
     def connect(self) -> sqlite3.Connection:
         """A connection to a temporary SQLite copy of the tables, so that SQL works as on a SQLite export."""
         if self._folder is None:
@@ -123,8 +136,8 @@ def _typed(column: pa.ChunkedArray, table: str, source: str, kind: str) -> pa.Ch
     try:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        if kind == "text":
-            return column.cast(pa.string())
+        if kind in {"text", "blob"}:
+            return column.cast(pa.string() if kind == "text" else pa.binary())
         if pa.types.is_uint64(column.type):
             # Serialized thread ids use the top bits: the same 64 bits, as SQLite would hold them.
             wrapped = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event
@@ -20,6 +20,7 @@ from nsysparse.errors import SchemaError
 from nsysparse.watch import Watch
 
 BATCH_ROWS = 65_536
+SEEDS = {"int": "0", "text": "''", "blob": "x''"}  # the typed row that each statement begins with
 PARALLEL_ROWS = 200_000  # below this a second connection costs more than it brings
 
 
@@ -49,12 +50,12 @@ def read_columns(
     Args:
         uri: SQLite URI of the database.
         table: The export's table.
-        columns: Result column name to (export column, ``int`` or ``text``), in result order.
+        columns: Result column name to (export column, ``int``, ``text`` or ``blob``), in result order.
         notes: Takes the number of repaired texts.
         threads: Connections to read with; by default one a core, four at most.
 
     Returns:
-        Arrow table with int64 and string columns, rows in the table's order.
+        Arrow table with int64, string and binary columns, rows in the table's order.
 
     Raises:
         SchemaError: A cell of an integer column is no 64-bit integer; names table, column and row.
@@ -76,6 +77,48 @@ def read_columns(
     return pa.concat_tables(parts)
 
 
+def read_chunks(
+    uri: str, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes, rows: int
+) -> Iterator[pa.Table]:
+    """The same piece by piece, for tables that do not fit in memory as they are.
+
+    Args:
+        uri: SQLite URI of the database.
+        table: The export's table.
+        columns: As for :func:`read_columns`.
+        notes: Takes the number of repaired texts.
+        rows: Rowids a piece.
+
+    Yields:
+        Pieces in the table's order; one piece where the table has no rowids.
+    """
+    bounds = _row_bounds(uri, table)
+    if bounds is None:
+        yield read_columns(uri, table, columns, notes, threads=1)
+        return
+    notes.watch.begin(table, bounds[1] - bounds[0] + 1)
+    try:
+        for low in range(bounds[0], bounds[1] + 1, rows):
+            yield pa.concat_tables(_fetch_piece(uri, table, columns, (low, min(low + rows - 1, bounds[1])), notes))
+    finally:
+        notes.watch.end()
+
+
+def _fetch_piece(
+    uri: str, table: str, columns: Mapping[str, tuple[str, str]], rows: tuple[int, int], notes: ReadNotes
+) -> list[pa.Table]:
+    """Rows of a range, fetched by several connections where there are many."""
+    try:
+        parts = _fetch_all(uri, table, columns, _split(rows, min(4, os.cpu_count() or 1)), notes)
+        return [_checked(part, table, columns, notes) for part in parts]
+    except (pa.ArrowInvalid, TypeError, sqlite3.DatabaseError) as error:
+        raise _bad_cell(uri, table, columns, str(error)) from error
+    except Exception as error:
+        if type(error).__module__.startswith("adbc_driver_manager"):
+            raise _bad_cell(uri, table, columns, str(error)) from error
+        raise
+
+
 def _fetch_all(
     uri: str,
     table: str,
@@ -86,8 +129,8 @@ def _fetch_all(
     """Fetch ranges of rows, each on a connection of its own; an interrupt stops them all at their next batch."""
     stop = Event()
 
-    def seen(batch: pa.RecordBatch) -> None:
-        notes.watch.add(batch.num_rows, batch.nbytes)
+    def seen(rows: int, size_bytes: int) -> None:
+        notes.watch.add(rows, size_bytes)
         if stop.is_set():
             raise InterruptedError
 
@@ -101,8 +144,8 @@ def _fetch_all(
             raise
 
 
-def _row_ranges(uri: str, table: str, threads: int) -> list[tuple[int, int] | None]:
-    """Ranges of rowid to read in parallel; one None for a small table or one without rowids."""
+def _row_bounds(uri: str, table: str) -> tuple[int, int] | None:
+    """First and last rowid; None for an empty table or one without rowids."""
     with_rowid = f"FROM {quoted(table)}"
     connection = sqlite3.connect(uri, uri=True)
     try:
@@ -111,11 +154,25 @@ def _row_ranges(uri: str, table: str, threads: int) -> list[tuple[int, int] | No
             f"SELECT (SELECT min(rowid) {with_rowid}), (SELECT max(rowid) {with_rowid})"
         ).fetchone()
     except sqlite3.OperationalError:
-        return [None]
+        return None
     finally:
         connection.close()
-    if low is None or high - low < PARALLEL_ROWS or threads < 2:
+    return None if low is None else (low, high)
+
+
+def _row_ranges(uri: str, table: str, threads: int) -> list[tuple[int, int] | None]:
+    """Ranges of rowid to read in parallel; one None for a small table or one without rowids."""
+    bounds = _row_bounds(uri, table)
+    if bounds is None or bounds[1] - bounds[0] < PARALLEL_ROWS or threads < 2:
         return [None]
+    return _split(bounds, threads)
+
+
+def _split(bounds: tuple[int, int], threads: int) -> list[tuple[int, int] | None]:
+    """A range in parts of about the same size; one where it is small."""
+    low, high = bounds
+    if high - low < PARALLEL_ROWS:
+        return [bounds]
     step = (high - low) // threads + 1
     return [(low + i * step, min(high, low + (i + 1) * step - 1)) for i in range(threads)]
 
@@ -125,20 +182,20 @@ def _fetch(
     table: str,
     columns: Mapping[str, tuple[str, str]],
     rows: tuple[int, int] | None,
-    seen: Callable[[pa.RecordBatch], None],
+    seen: Callable[[int, int], None],
 ) -> pa.Table:
     import adbc_driver_sqlite.dbapi as adbc  # needs its shared library only when something is read
 
-    seed = ", ".join(f"{0 if kind == 'int' else repr('')} AS {quoted(n)}" for n, (_, kind) in columns.items())
+    seed = ", ".join(f"{SEEDS[kind]} AS {quoted(n)}" for n, (_, kind) in columns.items())
     wanted = ", ".join(quoted(source) for source, _ in columns.values())
     where = f" WHERE rowid BETWEEN {rows[0]} AND {rows[1]}" if rows else ""
     with adbc.connect(uri) as connection, connection.cursor() as cursor:
         cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
         cursor.execute(f"SELECT {seed} UNION ALL SELECT {wanted} FROM {quoted(table)}{where}")
-        batches = []
+        batches: list[pa.RecordBatch] = []
         reader = cursor.fetch_record_batch()
         for batch in reader:
-            seen(batch)
+            seen(batch.num_rows - (not batches), batch.nbytes)  # the first row of the first batch is the typed one
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema).slice(1)
 
@@ -150,6 +207,8 @@ def _checked(part: pa.Table, table: str, columns: Mapping[str, tuple[str, str]],
         column = part.column(name)
         if kind == "int" and column.type != pa.int64():
             raise TypeError(f"column {source} holds {column.type}")
+        if kind == "blob" and column.type != pa.binary():
+            column = column.cast(pa.binary())
         if kind == "text":
             column, repaired = _valid_text(column)
             if repaired:

@@ -13,14 +13,14 @@ import shutil
 import sqlite3
 import struct
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from nsysparse.errors import SourceError
-from nsysparse.source.reader import ReadNotes, quoted, read_columns
+from nsysparse.source.reader import ReadNotes, quoted, read_chunks, read_columns
 
 MAGIC = b"SQLite format 3\x00"
 LFS = b"version https://git-lfs"
@@ -118,6 +118,10 @@ class SqliteBackend:
     def read(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table:
         """Columns of one table as Arrow; see :func:`nsysparse.source.reader.read_columns`."""
         return read_columns(self.uri, table, columns, self.notes)
+
+    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
+        """The same in pieces; see :func:`nsysparse.source.reader.read_chunks`."""
+        return read_chunks(self.uri, table, columns, self.notes, rows)
 
     def close(self) -> None:
         """Remove the temporary copy, if one was made."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -39,7 +39,10 @@ class Backend(Protocol):
         """Number of rows of one of the export's tables."""
 
     def read(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table:
-        """Columns of one table: result name to (export column, ``int`` or ``text``)."""
+        """Columns of one table: result name to (export column, ``int``, ``text`` or ``blob``)."""
+
+    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
+        """The same piece by piece."""
 
     def connect(self) -> sqlite3.Connection:
         """A read-only connection for SQL."""
@@ -107,6 +110,23 @@ class Trace:
         """Forget a frame that is no longer needed."""
         self._frames.pop(name, None)
 
+    def chunks(self, name: str, rows: int = 2_000_000) -> Iterator[pl.DataFrame]:
+        """A canonical table piece by piece, in its own order, for tables too large to hold; nothing is kept.
+
+        Args:
+            name: A key of :data:`nsysparse.schema.TABLES`.
+            rows: Rows a piece, about.
+        """
+        table = schema.TABLES[name]
+        source = table.source(self.tables)
+        if source is None:
+            return
+        found = table.resolve(source, self.tables[source])
+        kinds = {c.name: c.kind for c in table.columns}
+        wanted = {name: (column, kinds[name]) for name, column in found.items()}
+        for arrow in self.backend.chunks(source, wanted, rows):
+            yield _canonical(arrow, table)
+
     def _read(self, table: schema.Table) -> pl.DataFrame:
         source = table.source(self.tables)
         if source is None:
@@ -116,15 +136,7 @@ class Trace:
         if not found:
             return table.empty()
         arrow = self.backend.read(source, {name: (column, kinds[name]) for name, column in found.items()})
-        frame = pl.from_arrow(arrow)
-        assert isinstance(frame, pl.DataFrame)
-        defaults = {c.name: c.default for c in table.columns}
-        return frame.with_columns(
-            pl.lit(None, c.dtype).alias(c.name) for c in table.columns if c.name not in found
-        ).select(
-            pl.col(c.name).fill_null(defaults[c.name]) if defaults[c.name] is not None else pl.col(c.name)
-            for c in table.columns
-        )
+        return _canonical(arrow, table)
 
     def strings(self, ids: pl.Series) -> pl.DataFrame:
         """Texts behind string references.
@@ -171,3 +183,16 @@ class Trace:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _canonical(arrow: pa.Table, table: schema.Table) -> pl.DataFrame:
+    """All columns of a canonical table, in its order, of what an export has of it."""
+    frame = pl.from_arrow(arrow)
+    assert isinstance(frame, pl.DataFrame)
+    defaults = {c.name: c.default for c in table.columns}
+    return frame.with_columns(
+        pl.lit(None, c.dtype).alias(c.name) for c in table.columns if c.name not in frame.columns
+    ).select(
+        pl.col(c.name).fill_null(defaults[c.name]) if defaults[c.name] is not None else pl.col(c.name)
+        for c in table.columns
+    )

@@ -1,0 +1,203 @@
+"""``nsysparse flamegraph``: who sent the work, as a picture, and what changed between two recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nsysparse.cli.options import cache_option, force_option, note_cache_problem, progress_line, trace_argument
+from nsysparse.errors import UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from nsysparse.accounting.device import Options
+    from nsysparse.flamegraph.flame import Flame
+
+ENDINGS = {
+    "html": ".flamegraph.html",
+    "folded": ".folded",
+    "speedscope": ".speedscope.json",
+    "json": ".flamegraph.json",
+}
+LEVELS = ("process", "thread", "nvtx", "python", "native", "api", "device", "operation")
+WEIGHTS = {
+    **{"busy": "busy_ns", "exposed": "exposed_ns", "bytes": "bytes", "gpu-added": "operation_ns"},
+    **{"blocked": "blocked_ns", "idle": "idle_ns", "cpu-samples": "cpu_samples"},
+    **{"python-samples": "python_samples", "operations": "operations", "calls": "calls"},
+}
+
+
+@click.command()
+@trace_argument
+@click.argument("new", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="The file. [default: TRACE's name + .flamegraph.html, here]"
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(ENDINGS)),
+    default="html",
+    show_default=True,
+    help="A page; folded stacks (one --weight); speedscope's format; or JSON.",
+)
+@click.option(
+    "--weight",
+    type=click.Choice(list(WEIGHTS)),
+    help="What --format folded counts. [default: busy: GPU time, each instant once]",
+)
+@click.option(
+    "--without",
+    type=click.Choice(LEVELS),
+    multiple=True,
+    metavar="LEVEL",
+    help=f"Leave out a level: {', '.join(LEVELS)}.",
+)
+@click.option("--keep-noise", is_flag=True, help="Keep the profiler's, the dispatcher's and the driver's inner frames.")
+@click.option("--window", metavar="WINDOW", help="See nsysparse analyze --help.")
+@click.option("--device", "devices", type=int, multiple=True, metavar="N", help="Only this device; repeatable.")
+@click.option("--request-range", metavar="REGEX", help="NVTX ranges that are requests.")
+@click.option(
+    "--requests", type=int, multiple=True, metavar="N", help="Number of requests; for two recordings once or twice."
+)
+@click.option(
+    "--per",
+    type=click.Choice(["request", "second"]),
+    help="What a difference is per. [default: request where both recordings know theirs, else second of the window]",
+)
+@cache_option
+@force_option
+def command(
+    trace: Path,
+    new: Path | None,
+    output: Path | None,
+    form: str,
+    weight: str | None,
+    without: tuple[str, ...],
+    keep_noise: bool,
+    window: str | None,
+    devices: tuple[int, ...],
+    request_range: str | None,
+    requests: tuple[int, ...],
+    per: str | None,
+    cache: Path | None,
+    force: bool,
+) -> None:
+    """Draw who sent the work in TRACE: process, thread, NVTX, Python, native code, API, operation.
+
+    With a second recording NEW, draw what changed from TRACE to it, per request or per second.
+
+    \b
+    Examples:
+      nsysparse flamegraph trace.sqlite
+      nsysparse flamegraph trace.sqlite --format folded --weight bytes
+      nsysparse flamegraph before.sqlite after.sqlite --requests 16
+    """
+    from nsysparse.accounting.device import Options
+    from nsysparse.outputs.files import check_target, write_together
+
+    if weight is not None and form != "folded":
+        raise UsageError(f"--weight was given, and --format {form} holds every weight", "leave it out")
+    if len(requests) > (1 if new is None else 2):
+        raise UsageError("--requests was given too often", "give it once, or once for each of two recordings")
+    if per is not None and new is None:
+        raise UsageError("--per was given with one recording", "it is for the difference of two")
+    target = output or Path(_stem(trace) + (f"-{_stem(new)}" if new else "") + ENDINGS[form])
+    traces = [trace] if new is None else [trace, new]
+    for recording in traces:
+        check_target(target, force, recording)
+    numbers = [requests[min(i, len(requests) - 1)] if requests else None for i in range(len(traces))]
+    flames = []
+    for path, number in zip(traces, numbers, strict=True):
+        options = Options(window, devices, request_range, number, call_paths=False)
+        drawn = _draw(path, cache, options, lines=new is None, keep_noise=keep_noise)
+        flames.append((drawn[0].without(frozenset(without)) if without else drawn[0], drawn[1]))
+    one = new is None
+    text = _one(flames[0], form, weight) if one else _two(flames[0][0], flames[1][0], form, weight, per)
+    write_together({target: text}, force)
+    for flame, _ in flames:
+        _tell(flame)
+    click.echo(f"Wrote {target}")
+
+
+def _stem(path: Path) -> str:
+    stem = path.name
+    for suffix in (".sqlite", ".nsys-rep", ".qdrep", ".db"):
+        stem = stem.removesuffix(suffix)
+    return stem
+
+
+def _draw(
+    path: Path, cache: Path | None, options: Options, *, lines: bool, keep_noise: bool
+) -> tuple[Flame, pl.DataFrame]:
+    """Call paths of one recording, and what its threads were doing when sampled."""
+    from nsysparse.analysis import analyze
+    from nsysparse.flamegraph import weigh_call_paths
+    from nsysparse.source import open_trace
+
+    with progress_line(path.name) as progress, open_trace(path, cache, progress) as opened:
+        analysis = analyze(opened, options, progress)
+        progress("weighing call paths")
+        found = weigh_call_paths(analysis.work, analysis.devices, opened, lines=lines, keep_noise=keep_noise)
+        note_cache_problem(opened)
+    return found.flame, found.tables["sampled_threads"]
+
+
+def _one(drawn: tuple[Flame, pl.DataFrame], form: str, weight: str | None) -> str:
+    from nsysparse.flamegraph.document import to_json
+    from nsysparse.flamegraph.folded import to_folded
+    from nsysparse.flamegraph.speedscope import to_speedscope
+    from nsysparse.report.flamegraph import render_page
+
+    flame, shares = drawn
+    if form == "folded":
+        return to_folded(flame, _key(weight, [w.key for w in flame.weights]))
+    whole: dict[str, Callable[[Flame], str]] = {"speedscope": to_speedscope, "json": to_json}
+    return whole[form](flame) if form in whole else render_page(flame, shares)
+
+
+def _two(base: Flame, new: Flame, form: str, weight: str | None, per: str | None) -> str:
+    from nsysparse.flamegraph.difference import Difference, compare
+    from nsysparse.flamegraph.document import difference_to_json
+    from nsysparse.flamegraph.folded import difference_to_folded
+    from nsysparse.flamegraph.speedscope import difference_to_speedscope
+    from nsysparse.report.flamegraph import render_difference
+
+    difference = compare(base, new, per)
+    if form == "folded":
+        return difference_to_folded(difference, _key(weight, [w.key for w in difference.weights]))
+    whole: dict[str, Callable[[Difference], str]] = {
+        "speedscope": difference_to_speedscope,
+        "json": difference_to_json,
+        "html": render_difference,
+    }
+    return whole[form](difference)
+
+
+def _key(weight: str | None, present: list[str]) -> str:
+    key = WEIGHTS[weight or "busy"]
+    if key not in present:
+        names = {v: k for k, v in WEIGHTS.items()}
+        raise UsageError(
+            f"nothing in the window has a weight of '{names[key]}'",
+            f"use --weight with one of: {', '.join(names[k] for k in present)}" if present else "use another --window",
+        )
+    return key
+
+
+def _tell(flame: Flame) -> None:
+    """Coverage, in a line or two: a picture without it could be believed too much."""
+    from nsysparse.units import count, percent
+
+    click.echo(f"{flame.name}: {count(len(flame.paths))} call paths; window: {flame.basis}")
+    for kind in ("copies", "kernels", "synchronizations"):
+        rows = [r for r in flame.coverage.to_dicts() if r["kind"] == kind and r["stack"] == "any"]
+        for row in rows:
+            share = f"{percent(row['operations_ratio'])}, {percent(row['time_ratio'])} of their time"
+            click.echo(f"  {kind} with a stack: {share}")
+    if not any(n for kind, n in flame.stacks.items() if "OS runtime" not in kind):
+        click.echo("  no stacks were recorded: nsys profile --cudabacktrace=all --sample=process-tree records them")

@@ -1,0 +1,7 @@
+"""Flame graphs: what sent the work, from the process down to the operation, in several formats."""
+
+from __future__ import annotations
+
+from nsysparse.flamegraph.paths import CallPaths, weigh_call_paths
+
+__all__ = ["CallPaths", "weigh_call_paths"]

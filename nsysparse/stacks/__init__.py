@@ -1,0 +1,1 @@
+"""Call stacks: who asked for this copy. Reading, decoding, folding, attributing and drawing them."""

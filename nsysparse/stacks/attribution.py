@@ -1,0 +1,149 @@
+"""The stack behind each call: recorded with it, or seen by a sample that fell inside it; and how much that covers."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsysparse.joins.work import Work
+from nsysparse.stacks.chains import Index
+from nsysparse.stacks.load import Stacks
+from nsysparse.stacks.payload import BY_CALL, BY_SAMPLING
+
+WITH_CALL, BY_SAMPLE, NONE = "call", "sample", "none"
+MAX_LEAD_NS = 1_000_000  # a Python stack comes 0.05 to 15 us before its call; a later call is another's
+KINDS = ("kernels", "copies", "memsets", "graphs", "synchronizations")
+
+
+def attribute_stacks(work: Work, stacks: Stacks) -> pl.DataFrame:
+    """Give every call that sent work or waits its stacks.
+
+    A recorded stack is taken first. Else the first CPU sample inside the call that shows a CUDA call, and the first
+    Python sample inside it: while a thread is in a call its stack below the call does not change.
+
+    Returns:
+        ``call``, ``native`` and ``python`` (numbers of stacks, -1: none), ``native_by`` and ``python_by`` ("call",
+        "sample" or "none"), in the order of the calls.
+    """
+    sent = pl.concat([getattr(work, kind)["call"] for kind in KINDS[:-1]]).drop_nulls().unique()
+    wanted = pl.concat([sent, work.calls.filter("waits")["call"]]).unique().sort()
+    calls = work.calls[wanted.to_numpy()].select("call", "start_ns", "end_ns", "thread", "callchain")
+    recorded = calls.join(
+        stacks.calls.unique("chain", keep="first"),
+        left_on="callchain",
+        right_on="chain",
+        how="left",
+        maintain_order="left",
+    )["stack"].fill_null(-1)
+    native = recorded.to_numpy().copy()
+    seen = _inside(calls, stacks.samples.filter(pl.Series(_shows_api(stacks)[stacks.samples["stack"].to_numpy()])))
+    told = _announced(work, stacks).gather(wanted.to_numpy()).to_numpy().copy()
+    sampled = _inside(calls, stacks.python.filter(pl.col("by") == BY_SAMPLING))
+    found: pl.DataFrame = calls.select("call").with_columns(
+        native=pl.Series(np.where(native >= 0, native, seen)),
+        native_by=_by(native, seen),
+        python=pl.Series(np.where(told >= 0, told, sampled)),
+        python_by=_by(told, sampled),
+    )
+    return found
+
+
+def _by(recorded: Index, sampled: Index) -> pl.Series:
+    code = np.where(recorded >= 0, 0, np.where(sampled >= 0, 1, 2))
+    words: pl.Series = pl.Series([WITH_CALL, BY_SAMPLE, NONE]).gather(code)
+    return words
+
+
+def _shows_api(stacks: Stacks) -> npt.NDArray[np.bool_]:
+    """Whether each stack holds a CUDA call; False for -1, the last."""
+    api = (stacks.frames["role"] == "api").to_numpy()
+    return np.append(stacks.stacks.any(api[stacks.stacks.value]), False)
+
+
+def _inside(calls: pl.DataFrame, samples: pl.DataFrame) -> Index:
+    """Stack of the first sample inside each call, on its thread; -1 for none."""
+    result = np.full(calls.height, -1, np.int64)
+    threads = set(samples["thread"].unique().to_list())
+    for thread in calls["thread"].unique().to_list():  # threads, not calls
+        if thread not in threads:
+            continue
+        mine = samples.filter(pl.col("thread") == thread)
+        rows = np.flatnonzero((calls["thread"] == thread).to_numpy())
+        at = np.searchsorted(mine["time_ns"].to_numpy(), calls["start_ns"].to_numpy()[rows])
+        there = at < mine.height
+        rows, at = rows[there], at[there]
+        inside = mine["time_ns"].to_numpy()[at] <= calls["end_ns"].to_numpy()[rows]
+        result[rows[inside]] = mine["stack"].to_numpy()[at[inside]]
+    return result
+
+
+def _announced(work: Work, stacks: Stacks) -> pl.Series:
+    """Python stack of each call: the profiler records it on the call's thread just before the call begins."""
+    result = np.full(work.calls.height, -1, np.int64)
+    events = stacks.python.filter(pl.col("by") == BY_CALL)
+    for (thread,), mine in events.group_by("thread"):
+        calls = work.calls.filter(pl.col("thread") == thread).select("call", "start_ns").sort("start_ns")
+        at = np.searchsorted(calls["start_ns"].to_numpy(), mine["time_ns"].to_numpy())
+        there = at < calls.height
+        at, events_here = at[there], mine.filter(pl.Series(there))
+        lead = calls["start_ns"].to_numpy()[at] - events_here["time_ns"].to_numpy()
+        near = lead <= MAX_LEAD_NS
+        # Of two events before one call the later one is the call's: it is written last.
+        result[calls["call"].to_numpy()[at[near]]] = events_here["stack"].to_numpy()[near]
+    return pl.Series(result)
+
+
+def measure_stacks(work: Work, attributed: pl.DataFrame) -> pl.DataFrame:
+    """How much of each kind of work has a stack, by number and by time.
+
+    Returns:
+        ``kind`` (see KINDS; synchronizations are calls and their time is time in the call), ``stack`` ("native",
+        "python", "any"), ``by_call`` and ``by_sample`` (operations whose stack was recorded with the call, and seen by
+        a sample), ``of_operations``, ``operations_ratio``, ``time_ratio``; ratios are NULL where there is nothing.
+    """
+    rows: list[tuple[object, ...]] = []
+    for kind in KINDS:
+        if kind == "synchronizations":
+            operations = work.calls.filter(pl.col("does") == "synchronize").select("call", "start_ns", "end_ns")
+        else:
+            operations = getattr(work, kind).select("call", "start_ns", "end_ns")
+        if operations.height:
+            rows.extend((kind, *row) for row in _coverage(operations, attributed))
+    return pl.DataFrame(
+        rows,
+        orient="row",
+        schema={
+            **{"kind": pl.String, "stack": pl.String, "by_call": pl.Int64, "by_sample": pl.Int64},
+            **{"of_operations": pl.Int64, "operations_ratio": pl.Float64, "time_ratio": pl.Float64},
+        },
+    )
+
+
+def _coverage(operations: pl.DataFrame, attributed: pl.DataFrame) -> list[tuple[object, ...]]:
+    took = pl.col("end_ns") - pl.col("start_ns")
+    joined = operations.join(attributed, on="call", how="left").with_columns(
+        pl.col("native_by", "python_by").fill_null(NONE)
+    )
+    native, python = pl.col("native_by"), pl.col("python_by")
+    tests = {
+        "native": (native == WITH_CALL, native == BY_SAMPLE),
+        "python": (python == WITH_CALL, python == BY_SAMPLE),
+    }
+    tests["any"] = (
+        (native == WITH_CALL) | (python == WITH_CALL),
+        ~((native == WITH_CALL) | (python == WITH_CALL)) & ((native == BY_SAMPLE) | (python == BY_SAMPLE)),
+    )
+    total, time = joined.height, joined.select(took.sum()).item()
+    rows: list[tuple[object, ...]] = []
+    for stack, (call, sample) in tests.items():
+        n, m, covered = joined.select(call.sum(), sample.sum().alias("sample"), took.filter(call | sample).sum()).row(0)
+        rows.append((stack, n, m, total, (n + m) / total, covered / time if time else None))
+    return rows
+
+
+def program_threads(work: Work, threads: pl.Series) -> pl.Series:
+    """Of some threads, those of processes that made CUDA calls: samples can be of the whole machine."""
+    frame = pl.DataFrame({"thread": threads.unique()})
+    process = pl.col("thread") - (pl.col("thread") & 0xFFFFFF)
+    return frame.filter(process.is_in(work.calls["process"].unique().implode()))["thread"]

@@ -1,0 +1,202 @@
+"""Stacks as numbers: equal chains of frames become one stack, without a loop over chains.
+
+A chain's hash is the sum of mixed (frame, depth) pairs; chains with equal hashes are then compared frame by
+frame with the first of their kind, and hashed again with another seed should two different ones have met. So
+the numbering is exact, at the price of two passes over the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nsysparse.intervals import Times, times
+
+Index = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+PIECE = 4_000_000  # rows hashed at once: bounds the memory of the 64-bit temporaries
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Many short lists of numbers, end to end.
+
+    Attributes:
+        start: Where each begins; one more than there are lists.
+        value: All their elements.
+    """
+
+    start: Index
+    value: Index | Codes
+
+    def __len__(self) -> int:
+        return self.start.size - 1
+
+    @property
+    def length(self) -> Index:
+        """Elements of each."""
+        return np.diff(self.start)
+
+    @classmethod
+    def of_lengths(cls, length: npt.ArrayLike, value: Index | Codes) -> Lists:
+        """Lists of known lengths."""
+        return cls(np.concatenate((np.zeros(1, np.int64), np.cumsum(times(length)))), value)
+
+    @classmethod
+    def singles(cls, value: Index | Codes) -> Lists:
+        """Lists of one element each; none where the element is negative."""
+        return cls.of_lengths(value >= 0, value[value >= 0])
+
+    def take(self, rows: Index) -> Lists:
+        """The lists at these rows; an empty one for a negative row."""
+        there = rows >= 0
+        row = np.where(there, rows, 0)
+        length = np.where(there, self.length[row], 0) if len(self) else np.zeros(rows.size, np.int64)
+        begin = self.start[row] if len(self) else np.zeros(rows.size, np.int64)
+        return Lists.of_lengths(length, self.value[_spread(begin, length)])
+
+    def where(self, keep: npt.NDArray[np.bool_]) -> Lists:
+        """The lists with only the marked elements."""
+        return Lists(_before(keep)[self.start], self.value[keep])
+
+    def any(self, marked: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Whether each list has a marked element."""
+        return np.diff(_before(marked)[self.start]) > 0
+
+    def first(self, marked: npt.NDArray[np.bool_], missing: npt.ArrayLike) -> Index:
+        """Place of the first marked element of each list; ``missing`` where it has none."""
+        at = np.flatnonzero(marked)
+        following = np.searchsorted(at, self.start[:-1])
+        found = np.append(at, self.value.size)[following]
+        return times(np.where(found < self.start[1:], found - self.start[:-1], missing))
+
+    def last(self, marked: npt.NDArray[np.bool_], missing: npt.ArrayLike) -> Index:
+        """Place of the last marked element of each list; ``missing`` where it has none."""
+        at = np.flatnonzero(marked)
+        preceding = np.searchsorted(at, self.start[1:]) - 1
+        found = np.append(at, -1)[preceding]  # -1 takes the appended -1
+        return times(np.where(found >= self.start[:-1], found - self.start[:-1], missing))
+
+    def to_lists(self) -> list[list[int]]:
+        """As Python lists."""
+        if not len(self):
+            return []
+        return [part.tolist() for part in np.split(self.value, self.start[1:-1])]
+
+    def owner(self) -> Index:
+        """Row of the list behind each element."""
+        return np.repeat(np.arange(len(self)), self.length)
+
+    def place(self) -> Index:
+        """Place of each element in its list."""
+        return np.arange(self.value.size) - np.repeat(self.start[:-1], self.length)
+
+
+def joined(parts: list[Lists]) -> Lists:
+    """Row by row, the parts' lists one after another."""
+    length = sum((p.length for p in parts), np.zeros(len(parts[0]), np.int64))
+    result = Lists.of_lengths(length, np.empty(int(length.sum()), np.int64))
+    at = result.start[:-1].copy()
+    for part in parts:
+        result.value[_spread(at, part.length)] = part.value
+        at += part.length
+    return result
+
+
+def _before(marked: npt.NDArray[np.bool_]) -> Index:
+    """How many are marked before each place, and in all."""
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(marked)))
+
+
+def _spread(begin: Index, length: Index) -> Index:
+    """begin[i], begin[i] + 1, ... (length[i] of them), for all i."""
+    total = np.concatenate((np.zeros(1, np.int64), np.cumsum(length)))
+    return np.arange(total[-1]) + np.repeat(begin - total[:-1], length)
+
+
+def number_chains(chain: npt.ArrayLike, depth: npt.ArrayLike, frame: Codes) -> tuple[Times, Index, Lists]:
+    """Find the distinct stacks among chains.
+
+    Args:
+        chain: Chain of each row.
+        depth: Depth of the row's frame, 0 at the leaf.
+        frame: Its frame.
+
+    Returns:
+        The chains' ids, ascending; the stack of each; the stacks' frames, root first. Stacks are numbered in the
+        order of their first chain.
+    """
+    ids, level = np.asarray(chain), np.asarray(depth)
+    if not ids.size:
+        return times([]), times([]), Lists(np.zeros(1, np.int64), np.empty(0, np.int32))
+    falls = (ids[1:] < ids[:-1]) | ((ids[1:] == ids[:-1]) & (level[1:] < level[:-1]))
+    if falls.any():
+        order = np.lexsort((level, ids))
+        ids, frame = ids[order], frame[order]
+    first = np.flatnonzero(np.concatenate(([True], ids[1:] != ids[:-1])))
+    chains = Lists(np.concatenate((first, [ids.size])), frame)
+    stack, representative = distinct_lists(chains)
+    stacks = chains.take(representative)
+    last = np.repeat(stacks.start[1:] - 1, stacks.length)  # from leaf first to root first
+    return times(ids[first]), stack, Lists(stacks.start, stacks.value[last - stacks.place()])
+
+
+def distinct_lists(lists: Lists) -> tuple[Index, Index]:
+    """Number equal lists alike.
+
+    Returns:
+        Number of each list, in order of first appearance; the row of the first list with each number.
+    """
+    for seed in range(1, 9):
+        key = _hashes(lists, seed)
+        _, first, code = np.unique(key, return_index=True, return_inverse=True)
+        order = np.argsort(first, kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(order.size)
+        number, representative = rank[code.ravel()], first[order]
+        if _same(lists, representative[number]):
+            return number, representative
+    raise AssertionError("eight hashes of 64 bits met by chance")
+
+
+def _pieces(lists: Lists) -> list[tuple[int, int]]:
+    """Ranges of rows with about PIECE elements each."""
+    cuts = np.searchsorted(lists.start, np.arange(PIECE, int(lists.start[-1]), PIECE))
+    bounds = np.unique(np.concatenate(([0], cuts, [len(lists)])))
+    return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+
+
+def _hashes(lists: Lists, seed: int) -> npt.NDArray[np.uint64]:
+    result = np.zeros(len(lists), np.uint64)
+    for low, high in _pieces(lists):
+        part = Lists(lists.start[low : high + 1] - lists.start[low], lists.value[lists.start[low] : lists.start[high]])
+        total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(_mixed(part, seed), dtype=np.uint64)))
+        result[low:high] = total[part.start[1:]] - total[part.start[:-1]]  # wraps, as it may
+    return result
+
+
+def _mixed(part: Lists, seed: int) -> npt.NDArray[np.uint64]:
+    """One well-spread 64-bit number for each (frame, place): the finalizer of SplitMix64."""
+    x: npt.NDArray[np.uint64] = part.value.astype(np.uint64)
+    x *= np.uint64(0x9E3779B97F4A7C15)
+    x += (part.place().astype(np.uint64) + np.uint64(seed)) * np.uint64(0xD1342543DE82EF95)
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x
+
+
+def _same(lists: Lists, other: Index) -> bool:
+    """Whether each list equals the one at the given row."""
+    if (lists.length != lists.length[other]).any():
+        return False
+    for low, high in _pieces(lists):
+        mine = lists.value[lists.start[low] : lists.start[high]]
+        theirs = lists.value[_spread(lists.start[other[low:high]], lists.length[low:high])]
+        if (mine != theirs).any():
+            return False
+    return True

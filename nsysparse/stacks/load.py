@@ -1,0 +1,218 @@
+"""Every stack of a recording in one numbering: of CUDA calls, CPU samples, OS runtime calls and Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from nsysparse import schema
+from nsysparse.intervals import times
+from nsysparse.source import Trace
+from nsysparse.stacks.chains import Codes, Index, Lists, number_chains
+from nsysparse.stacks.names import describe_native, describe_python
+from nsysparse.stacks.payload import PythonStacks, read_python
+
+NATIVE_SOURCES = ("cuda_stacks", "sample_stacks", "osrt_stacks")
+FRAME_KEY = ("symbol_id", "module_id", "unresolved", "kernel_mode", "special")
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How an API row's ``callchainId`` leads to its chain.
+
+    Attributes:
+        offset: Added to ``callchainId`` to get the chain's id.
+        rows: API rows with a stack.
+        matched: Those whose own name is in the chain that the offset leads to.
+    """
+
+    offset: int
+    rows: int
+    matched: int
+
+    @property
+    def sure(self) -> bool:
+        """Whether anything confirmed the offset (nothing does where no API name was resolved)."""
+        return self.matched > 0
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """All stacks; equal ones have one number.
+
+    Attributes:
+        frames: Distinct frames; the row is the frame's number: ``function``, ``place`` (module or source file),
+            ``line``, ``kind``, ``role``, ``label``, ``name``; see :mod:`nsysparse.stacks.names`.
+        stacks: Frames of each stack, root first.
+        calls: ``chain`` (as ``callchain`` of a call holds it, calibrated) to ``stack``.
+        samples: CPU samples: ``time_ns``, ``thread``, ``stack`` (-1: none), in order of time.
+        osrt: ``chain`` to ``stack`` of OS runtime calls.
+        python: Python stacks: ``time_ns``, ``thread``, ``by``, ``stack``, in order of time.
+        calibration: The offset of ``calls``.
+        undecoded: Python events that could not be read.
+    """
+
+    frames: pl.DataFrame
+    stacks: Lists
+    calls: pl.DataFrame
+    samples: pl.DataFrame
+    osrt: pl.DataFrame
+    python: pl.DataFrame
+    calibration: Calibration
+    undecoded: int
+
+    def frame(self) -> pl.DataFrame:
+        """The canonical frame, one row a frame of a stack.
+
+        Returns:
+            ``stack``, ``depth`` (0 is the leaf), ``function``, ``place``, ``line``, ``kind``; nothing is folded.
+        """
+        stack = self.stacks.owner()
+        depth = self.stacks.length[stack] - 1 - self.stacks.place()
+        rows = self.frames.select("function", "place", "line", "kind")[self.stacks.value]
+        return pl.DataFrame({"stack": stack, "depth": depth}).hstack(rows).sort("stack", "depth")
+
+    def recorded(self) -> dict[str, int]:
+        """How much of each kind there is."""
+        by_call = self.python["by"] == "backtrace"
+        return {
+            "stacks of CUDA calls": self.calls.height,
+            "CPU samples": self.samples.height,
+            "stacks of OS runtime calls": self.osrt.height,
+            "Python stacks of CUDA calls": int(by_call.sum()),
+            "Python samples": int((~by_call).sum()),
+        }
+
+
+def load_stacks(trace: Trace) -> Stacks:
+    """Read and number every stack."""
+    keys = pl.DataFrame(schema=dict.fromkeys(FRAME_KEY, pl.Int64) | {"frame": pl.Int32})
+    found: dict[str, tuple[Index, Index, Lists]] = {}
+    for source in NATIVE_SOURCES:
+        chain, depth, frame, keys = _read_chains(trace, source, keys)
+        found[source] = number_chains(chain, depth, frame)
+    python = read_python(trace)
+    frames = _frames(trace, keys, python)
+    python_stack, python_lists = _number_python(python, keys.height)
+    lists = [*(stacks for _, _, stacks in found.values()), python_lists]
+    first = dict(zip((*found, "python"), np.cumsum([0, *map(len, lists)]).tolist(), strict=False))
+    stacks = _end_to_end(lists)
+    tables = {
+        source: pl.DataFrame({"chain": ids, "stack": number + first[source]})
+        for source, (ids, number, _) in found.items()
+    }
+    calibration = calibrate(trace, tables["cuda_stacks"], stacks, frames)
+    return Stacks(
+        frames,
+        stacks,
+        tables["cuda_stacks"].with_columns(pl.col("chain") - calibration.offset),
+        _samples(trace, tables["sample_stacks"]),
+        tables["osrt_stacks"],
+        python.events.with_columns(stack=pl.Series(python_stack + first["python"], dtype=pl.Int64)),
+        calibration,
+        python.undecoded,
+    )
+
+
+def _read_chains(trace: Trace, source: str, keys: pl.DataFrame) -> tuple[Index, Index, Codes, pl.DataFrame]:
+    """Rows of one table as three narrow columns, read piece by piece: there may be 100 million of samples."""
+    chains, depths, frames = [], [], []
+    for piece in trace.chunks(source):
+        piece = piece.drop_nulls(["chain", "depth"])
+        code = _numbers(piece, keys)
+        if code.null_count():  # frames not seen so far: few, but in the first pieces
+            fresh = piece.filter(code.is_null()).select(FRAME_KEY).unique(maintain_order=True)
+            number = pl.int_range(keys.height, keys.height + pl.len(), dtype=pl.Int32)
+            keys = pl.concat([keys, fresh.with_columns(number.alias("frame"))])
+            code = _numbers(piece, keys)
+        chains.append(piece["chain"].to_numpy())
+        depths.append(piece["depth"].cast(pl.Int32).to_numpy())
+        frames.append(code.to_numpy())
+    if not chains:
+        return times([]), times([]), np.empty(0, np.int32), keys
+    return np.concatenate(chains), np.concatenate(depths), np.concatenate(frames), keys
+
+
+def _numbers(piece: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
+    """Number of each row's frame, NULL for one that is not among the keys."""
+    return piece.join(keys, on=FRAME_KEY, how="left", nulls_equal=True, maintain_order="left")["frame"]
+
+
+def _frames(trace: Trace, keys: pl.DataFrame, python: PythonStacks) -> pl.DataFrame:
+    """Describe all frames, native ones first."""
+    strings = trace.strings(pl.concat([keys["symbol_id"], keys["module_id"]]))
+    native = keys.sort("frame")
+    for column in ("symbol", "module"):
+        native = native.join(
+            strings.rename({"value": column}),
+            left_on=f"{column}_id",
+            right_on="id",
+            how="left",
+            maintain_order="left",
+        )
+    api = trace.strings(trace.frame("api")["name_id"])
+    names = api.select(schema.normalized_api_name(pl.col("value").str.strip_chars()))["value"]
+    return pl.concat([describe_native(native, set(names.to_list())), describe_python(python.table)])
+
+
+def _number_python(python: PythonStacks, first_frame: int) -> tuple[Index, Lists]:
+    lists = python.frames
+    frame = (lists.value + first_frame).astype(np.int32)
+    ids, stack, stacks = number_chains(lists.owner(), lists.place(), frame)
+    assert ids.size == len(lists)  # every event that was kept has a frame
+    return stack, stacks
+
+
+def _end_to_end(parts: list[Lists]) -> Lists:
+    return Lists.of_lengths(
+        np.concatenate([p.length for p in parts]), np.concatenate([p.value for p in parts]).astype(np.int32)
+    )
+
+
+def _samples(trace: Trace, chains: pl.DataFrame) -> pl.DataFrame:
+    rows = trace.frame("samples")
+    trace.release("samples")
+    return (
+        rows.drop_nulls(["time_ns", "thread"])
+        .join(chains, left_on="sample", right_on="chain", how="left", maintain_order="left")
+        .select("time_ns", "thread", pl.col("stack").fill_null(-1))
+        .sort("time_ns", "thread", maintain_order=True)
+    )
+
+
+def calibrate(trace: Trace, chains: pl.DataFrame, stacks: Lists, frames: pl.DataFrame) -> Calibration:
+    """Find the offset from ``callchainId`` to the chain's id: the API's name must be in its own chain.
+
+    Releases differ (equal in 2025.3, one less in 2022.2), and nothing in an export says which it is.
+
+    Args:
+        trace: The recording.
+        chains: ``chain`` (the table's own id) to ``stack``.
+        stacks: Frames of each stack.
+        frames: All frames.
+    """
+    rows = trace.frame("api").filter(pl.col("callchain").is_not_null()).select("callchain", "name_id")
+    names = trace.strings(rows["name_id"]).select(
+        name_id="id", name=schema.normalized_api_name(pl.col("value").str.strip_chars())
+    )
+    rows = rows.join(names, on="name_id", how="left", maintain_order="left")
+    if not rows.height or not chains.height:
+        return Calibration(0, rows.height, 0)
+    api = frames.with_row_index("frame").filter(pl.col("role") == "api")
+    is_api = np.zeros(frames.height, np.bool_)
+    is_api[api["frame"].to_numpy()] = True
+    held = stacks.where(is_api[stacks.value])
+    names_in = pl.DataFrame({"stack": held.owner(), "frame": held.value.astype(np.uint32)}).join(
+        api.select("frame", name=schema.normalized_api_name(pl.col("function"))), on="frame"
+    )
+    names_in = chains.join(names_in, on="stack").select("chain", "name").unique()
+    counted = rows.group_by("callchain", "name").len()
+    best = Calibration(0, rows.height, 0)
+    for offset in (0, 1, -1):  # the first of equals wins
+        moved = counted.with_columns(pl.col("callchain") + offset)
+        matched = moved.join(names_in, left_on=["callchain", "name"], right_on=["chain", "name"])["len"].sum()
+        if matched > best.matched:
+            best = Calibration(offset, rows.height, int(matched))
+    return best
