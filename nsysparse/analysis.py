@@ -22,6 +22,7 @@ from nsysparse.joins.work import Work, load_work
 from nsysparse.recorded import Recorded, list_recorded
 from nsysparse.rules import run_rules
 from nsysparse.source import Trace
+from nsysparse.stacks.load import load_stacks
 from nsysparse.verdict import state_verdict
 
 Progress = Callable[[str], None]
@@ -94,12 +95,13 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
             accounts.append(account_for(mine, row, options, activity, trace, holes))
         elif options.devices:
             raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
-    call_paths = None
+    call_paths, stacks = None, None
     if options.call_paths:
         progress("weighing call paths")
-        call_paths = weigh_call_paths(work, accounts, trace)
+        stacks = load_stacks(trace)
+        call_paths = weigh_call_paths(work, accounts, trace, stacks=stacks)
     progress("running rules")
-    ruled = run_rules(accounts, work, integrity, trace, options.settings)
+    ruled = run_rules(accounts, work, integrity, trace, options.settings, stacks)
     return Analysis(
         trace_facts(trace),
         options,

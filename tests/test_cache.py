@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -335,3 +336,14 @@ def test_a_cache_can_be_shared_by_recordings_of_one_name(tmp_path: Path, folder:
     assert [json_of(tmp_path / n / "trace.sqlite", folder) for n in ("threads", "p2p")] == plain
     assert plain[0] != plain[1]
     assert isinstance(Cache(folder), Cache)
+
+
+def test_pieces_are_the_same_through_the_cache(trace: Path, folder: Path) -> None:
+    whole = []
+    for cache in (None, folder, folder):
+        with open_trace(trace, cache) as opened:
+            assert len(list(opened.chunks("api", 1_000))) > 1
+            whole.append(pl.concat(opened.chunks("api", 1_000)))
+            whole.append(pl.concat(opened.chunks("api", 10**6)))
+            whole.append(opened.frame("api"))
+    assert all(frame.equals(whole[0]) for frame in whole[1:])

@@ -322,6 +322,7 @@ def test_texts_that_are_no_utf8_and_texts_with_nul_stay_as_they_are(tmp_path):
         ("/home/al/x/model.bin", "[path a]/model.bin"),
         ("open '/a/b/c'", "open '[path a]/c'"),
         ("C:\\Users\\al\\x.dll", "C:[path a]/x.dll"),
+        ("/opt/al/lib/site-packages/torch/nn/m.py", "[path a]/site-packages/torch/nn/m.py"),
         ("request/decode/step", "request/decode/step"),
         ("req 0/0", "req 0/0"),
         ("at::native::<unnamed>::f(int)", "at::native::<unnamed>::f(int)"),
@@ -337,3 +338,20 @@ def test_what_is_taken_out_of_a_text(text, clean):
 def test_the_documentation_names_every_class():
     text = (Path(__file__).parent.parent / "docs" / "scrub.md").read_text("utf-8")
     assert [name for name in CLASSES if f"`{name}`" not in text] == []
+
+
+@pytest.mark.parametrize("name", ["state_checkpoint", "train_item", "llama_default"])
+def test_call_stacks_of_a_copy_are_those_of_the_original(name, tmp_path):
+    from nsysparse.cli.flamegraph import command as draw
+
+    copy_of(trace_path(name), tmp_path / "copy.sqlite")
+    folded = []
+    for i, path in enumerate((trace_path(name), tmp_path / "copy.sqlite")):
+        target = tmp_path / f"{i}.folded"
+        for weight in ("busy", "blocked"):
+            arguments = [str(path), "--format", "folded", "--weight", weight, "-o", str(target), "--force"]
+            done = CliRunner().invoke(draw, arguments)
+            assert done.exception is None or done.exit_code == 0
+            folded.append(target.read_text())
+    assert folded[0]
+    assert folded[:2] == folded[2:]

@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import sqlite3
 import statistics
+from contextlib import closing
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
@@ -18,6 +20,9 @@ from traces import trace_path
 
 from nsysparse.cli.stats import command
 from nsysparse.errors import UsageError
+from nsysparse.joins.work import load_work
+from nsysparse.outputs.frames import tables_of
+from nsysparse.outputs.perfetto import write_perfetto
 from nsysparse.outputs.tables import printed, to_csv
 from nsysparse.source import open_trace
 from nsysparse.stats import find_reports, find_rules, make_table, pick
@@ -378,3 +383,27 @@ def test_the_documentation_names_every_report_and_rule():
     text = (Path(__file__).parent.parent / "docs" / "stats.md").read_text("utf-8")
     listed = text.replace("nvtx_gpu_proj_*", "")
     assert [n for n in REPORTS | RULES if n not in listed] == []
+
+
+def test_broken_times_and_names_crash_nothing(small, tmp_path):
+    b, write = small
+    b.launch(TID, (10, 20), (30, 40))
+    b.launch(TID, (50, 45), (0, 0))
+    b.launch(TID, (60, 70), (90, 80))
+    b.memcpy(TID, (100, 110), (120, 120), 64, 99, 42, 2)
+    b.push_pop("reversed", 200, 100, TID)
+    b.push_pop(None, 0, 300, TID)
+    b.start_end("reversed too", 300, 200, TID)
+    b.osrt("read", 20, 10, TID)
+    path = write()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET nameId = 12345 WHERE rowid = 1")
+    with open_trace(path) as trace:
+        tables = {name: make_table(r, [trace]) for name, r in (REPORTS | RULES).items()}
+        assert tables["cuda_gpu_trace"].frame.height == 4
+        assert "[CUDA memcpy Unknown 99]" in tables["cuda_gpu_mem_size_sum"].frame["Operation"].to_list()
+        work = load_work(trace)
+        assert write_perfetto(work, trace, tmp_path / "t.pftrace") > 0
+        assert {t.name: t.frame.height for t in tables_of(work, trace)}["copies"] == 1
+    for table in tables.values():
+        to_csv(table)

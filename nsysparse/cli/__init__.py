@@ -26,9 +26,9 @@ COMMANDS = {
     "rules": ("rules", "List the rules that find stalls, or print the page of one."),
     "query": ("query", "Run one of the shipped SQL queries, or your own, on any export version."),
     "flamegraph": ("flamegraph", "Draw who sent the work, or what changed between two recordings."),
-    "stats": ("stats", "Print the tables of nsys stats and nsys analyze: same names, same figures."),
     "export": ("export", "Write a recording as Parquet, Arrow, CSV, SQLite or a Perfetto trace."),
     "scrub": ("scrub", "Copy a recording without what it says about the machine and its people."),
+    "stats": ("stats", "Print the tables of nsys stats and nsys analyze: same names, same figures."),
     "cache": ("cache", "List or clear what --cache has kept."),
 }
 

@@ -61,6 +61,14 @@ SEVERITIES = ("info", "low", "medium", "high")
 )
 @census_option(required=False)
 @census_window_options
+@click.option(
+    "--set",
+    "thresholds",
+    multiple=True,
+    metavar="RULE.THRESHOLD=VALUE",
+    help="Change a threshold of a rule, as in launch_bound.low=0.3; repeatable. Also read from [tool.nsysparse] of the"
+    " nearest nsysparse.toml or pyproject.toml. 'nsysparse rules NAME' lists them.",
+)
 @top_option(20, "rows of each table of the report")
 @click.option(
     "--fail-on",
@@ -86,6 +94,7 @@ def command(
     census: Path | None,
     after: float | None,
     marks: tuple[str, str] | None,
+    thresholds: tuple[str, ...],
     top: int,
     fail_on: str,
     cache: Path | None,
@@ -113,6 +122,8 @@ def command(
     from nsysparse.outputs.files import check_target, write_together
     from nsysparse.outputs.json import to_json
     from nsysparse.report import render_report
+    from nsysparse.rules import thresholds as all_thresholds
+    from nsysparse.rules.settings import gather_settings, resolve
     from nsysparse.source import open_trace
 
     if trace is None:
@@ -121,7 +132,9 @@ def command(
     if requests is not None and request_range is not None:
         raise UsageError("both --requests and --request-range were given", "give one of them")
     peak = None if link_peak is None else link_peak * 1e9
-    options = Options(window, devices, request_range, requests, whole_names, peak)
+    settings = gather_settings(thresholds, Path.cwd())
+    resolve(all_thresholds(), settings)  # an unknown name is refused before anything is read
+    options = Options(window, devices, request_range, requests, whole_names, peak, settings=settings)
     html_file, json_file = _targets(trace, output, json_file)
     make_folder = output is not None and output.endswith("/")
     for target in (html_file, json_file):
@@ -195,11 +208,16 @@ def _targets(trace: Path, output: str | None, json_file: Path | None) -> tuple[P
 
 
 def _summarize(analysis: Analysis) -> None:
+    from nsysparse.findings import Severity
+
     for sentence in analysis.verdict:
         click.echo(cell(sentence, ""))
-    for finding in analysis.findings:
+    shown = [f for f in analysis.findings if f.severity > Severity.INFO]
+    for finding in shown:
         click.echo(f"\n[{finding.severity.name.lower()}] {cell(finding.title, '')}\n    {cell(finding.detail, '')}")
         click.echo(f"    What to do: {cell(finding.remedy, '')}")
+    if len(shown) < len(analysis.findings):
+        click.echo(f"\n{len(analysis.findings) - len(shown)} more findings for information are in the report.")
     click.echo("")
 
 

@@ -18,7 +18,8 @@ from nsysparse.joins.work import Work
 
 JUMP_SUSPECT = 2_049  # largest seen in public exports of unknown completeness
 JUMP_CERTAIN = 8_192  # calls that nsys skips explain no gap of this size
-EMPTY_RUN = 3  # neighbouring ranges without a call
+EMPTY_RUN = 3  # neighbouring ranges without a call, where the ids jump at the same time
+EMPTY_RUN_ALONE = 10  # the same, and as many siblings with calls, where no other sign supports it
 SIBLINGS_ALIKE = 0.9  # share of the other ranges that must hold the same number of calls
 TAIL_RATIO = 0.05  # of the recording, between the last GPU operation and the last call that sent work
 MISSING_RATIO = 0.01  # of work calls without a GPU row, from which the recording is called incomplete
@@ -146,13 +147,13 @@ def check_empty_ranges(work: Work, jumps: tuple[Hole, ...]) -> Check:
     if not ranges.height:
         return Check("empty_ranges", title, Status.NOT_APPLICABLE, "No finished NVTX range was recorded.", {})
     counts = _calls_inside(ranges, _work_calls(work))
-    runs = _suspicious_runs(ranges.with_columns(calls=pl.Series(counts)))
+    runs = _believable(_suspicious_runs(ranges.with_columns(calls=pl.Series(counts))), jumps)
     if not runs.height:
         return Check("empty_ranges", title, Status.OK, "No run of NVTX ranges lacks the calls its siblings hold.", {})
     worst = (
         runs.sort("start_ns", "ranges", descending=[False, True]).sort("missing", descending=True).row(0, named=True)
     )
-    sure = any(h.start_ns < worst["end_ns"] and worst["start_ns"] < h.end_ns for h in jumps)
+    sure = bool(worst["sure"])
     text = (
         f"{units.count(worst['ranges'])} of {units.count(worst['all'])} ranges '{worst['label']}' hold no CUDA call,"
         f" their siblings {units.count(worst['typical'])} each: about {units.count(worst['missing'])} calls are missing"
@@ -172,6 +173,15 @@ def check_empty_ranges(work: Work, jumps: tuple[Hole, ...]) -> Check:
     status = Status.INCOMPLETE if sure else Status.SUSPECT
     keys = ("label", "ranges", "all", "typical", "missing", "start_ns", "end_ns")
     return Check("empty_ranges", title, status, text, {k: worst[k] for k in keys} | {"confirmed": sure}, holes)
+
+
+def _believable(runs: pl.DataFrame, jumps: tuple[Hole, ...]) -> pl.DataFrame:
+    """The runs that a jump of the ids supports (``sure``), and those long enough to stand alone."""
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    overlaps = [(start < h.end_ns) & (end > h.start_ns) for h in jumps]
+    alone = (pl.col("ranges") >= EMPTY_RUN_ALONE) & (pl.col("held") >= EMPTY_RUN_ALONE)
+    sure = pl.any_horizontal(overlaps) if overlaps else pl.lit(False)
+    return runs.with_columns(sure=sure).filter(pl.col("sure") | alone)
 
 
 def _calls_inside(ranges: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]:
@@ -195,7 +205,7 @@ def _suspicious_runs(ranges: pl.DataFrame) -> pl.DataFrame:
     """Runs of empty ranges.
 
     Returns:
-        ``label``, ``process``, ``ranges``, ``all``, ``typical``, ``missing``, ``start_ns``, ``end_ns``.
+        ``label``, ``process``, ``ranges``, ``all``, ``held``, ``typical``, ``missing``, ``start_ns``, ``end_ns``.
     """
     group = ["thread", "path"]
     held = pl.col("calls") > 0
@@ -223,7 +233,7 @@ def _suspicious_runs(ranges: pl.DataFrame) -> pl.DataFrame:
         ordered.filter(~held)
         .group_by(*group, "run")
         .agg(
-            pl.col("row", "all", "typical").first(),
+            pl.col("row", "all", "held", "typical").first(),
             pl.len().cast(pl.Int64).alias("ranges"),
             pl.col("start_ns").min(),
             pl.col("end_ns").max(),

@@ -31,6 +31,7 @@ from nsysparse.rules._recording import Recording
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, resolve
 from nsysparse.source import Trace
+from nsysparse.stacks.load import Stacks
 
 UNEXPLAINED, LOADING = "no finding", "model loading"
 Said = Found | Skipped | Quiet | Failed
@@ -89,6 +90,7 @@ def run_rules(
     integrity: Verdict,
     trace: Trace,
     settings: Mapping[str, float] | None = None,
+    stacks: Stacks | None = None,
 ) -> RuleRun:
     """Run every rule on every device; a rule that breaks is an outcome too.
 
@@ -98,12 +100,13 @@ def run_rules(
         integrity: Whether it can be trusted.
         trace: For stacks, samples and OS runtime calls, read only when a rule looks at them.
         settings: Changed thresholds by full name.
+        stacks: Call stacks, where they have been read already.
 
     Raises:
         UsageError: A threshold that no rule has.
     """
     limits = resolve(thresholds(), settings or {})
-    recording = Recording(trace, work)
+    recording = Recording(trace, work, stacks)
     scenes = [Scene(a, work.on(a.number), integrity, recording, limits) for a in accounts]
     rules = sorted(load_rules(), key=lambda r: (getattr(r, "REST", False), r.ID))
     outcomes: list[Outcome] = []

@@ -21,7 +21,6 @@ import numpy as np
 import polars as pl
 
 from nsysparse.intervals import Intervals
-from nsysparse.rules import _stacks
 from nsysparse.rules._price import Waits
 from nsysparse.rules._scene import Scene
 
@@ -146,23 +145,16 @@ def _less(silences: Intervals, usual: int | None) -> Intervals:
 
 def _samples(scene: Scene, copies: pl.DataFrame, silences: dict[int, Intervals]) -> tuple[int, int, int] | None:
     """CPU samples in the silences: all, those that call stacks can name, those in the copies' own functions."""
-    samples, chains = scene.recording.samples, scene.recording.chains
-    if not samples.height or not chains.height:
+    recording = scene.recording
+    if not recording.samples.height:
         return None
-    parts = []
-    for thread, silent in silences.items():
-        mine = samples.filter(pl.col("thread") == thread)
-        parts.append(mine.filter(pl.Series(silent.contains(mine["time_ns"].to_numpy()), dtype=pl.Boolean)))
-    inside = pl.concat(parts)
-    ours = copies["callchain"].drop_nulls().unique()
-    calls = scene.turns.filter(pl.col("thread").is_in(list(silences)))["callchain"].drop_nulls().unique()
-    readable = chains.filter(
-        pl.col("chain").is_in(calls.implode()) & ~pl.col("function").str.contains(_stacks.PLUMBING.pattern)
-    )
-    own = readable.filter(pl.col("chain").is_in(ours.implode()))["function"].unique()
-    foreign = readable.filter(~pl.col("chain").is_in(ours.implode()))["function"].unique()
-    own = own.filter(~own.is_in(foreign.implode()))
-    stacks = scene.recording.sample_chains(inside["sample"])
-    named = stacks.filter(pl.col("function").is_in(pl.concat([own, foreign]).implode()))["chain"].n_unique()
-    hit = stacks.filter(pl.col("function").is_in(own.implode()))["chain"].n_unique()
-    return inside.height, named, hit
+    inside = recording.samples_in(silences)
+    mine = scene.turns.filter(pl.col("thread").is_in(list(silences)))["call"]
+    ours = copies["call"].drop_nulls().unique()
+    foreign = set(recording.call_stacks.own_functions(mine.filter(~mine.is_in(ours.implode()))))
+    own = set(recording.call_stacks.own_functions(ours)) - foreign
+    frames = recording.call_stacks.functions(inside["stack"])
+    named = frames.filter(pl.col("function").is_in(own | foreign))["stack"].unique()
+    hit = frames.filter(pl.col("function").is_in(own))["stack"].unique()
+    counts = [int(inside["stack"].is_in(stacks.implode()).sum()) for stacks in (named, hit)]
+    return inside.height, counts[0], counts[1]

@@ -9,17 +9,16 @@ import polars as pl
 
 from nsysparse.findings import Finding, Severity
 from nsysparse.intervals import Intervals
-from nsysparse.rules import _stacks
 from nsysparse.rules._frameworks import framework
 from nsysparse.rules._periods import cadence
 from nsysparse.rules._price import Price, Waits
 from nsysparse.rules._scene import Scene
+from nsysparse.rules._stacks import split_paths
 from nsysparse.units import count, duration, percent
 
 WORST = 5  # instances listed
 SENDERS = 6
 CONFIDENCES = ("low", "medium", "high")
-LINK_REACH = 0.85  # of a link's peak, what a large pinned copy reaches
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
         "bandwidth": size * 1e9 / took if took else None,
         "call_bandwidth": int(direct["bytes"].sum()) * 1e9 / in_call if in_call else None,
         "senders": senders(scene, copies),
-        "call_paths": _stacks.call_paths(direct, scene.recording.chains),
+        "call_paths": scene.recording.call_stacks.paths(direct),
         "cadence": cadence(burst_starts(copies), scene.work, window),
     }
     if waits is not None:
@@ -133,7 +132,7 @@ def from_where(figures: dict[str, Any]) -> str:
     """NVTX paths and stacks in a few words, as in `` from a/b (tensor.cpu())``; empty when neither was recorded."""
     rows: list[dict[str, Any]] = figures["senders"]
     paths = list(dict.fromkeys(str(r["nvtx"]) for r in rows if r["nvtx"]))
-    split = _stacks.split_paths(figures["call_paths"])
+    split = split_paths(figures["call_paths"])
     parts = [", ".join(paths[:3])] if paths else []
     if split:
         shown = "; ".join(f"{text} ({count(n)})" if len(split) > 1 else text for text, n in split[:3])
@@ -211,22 +210,3 @@ def make(
         key=key,
     )
     return Found(finding, price.claim)
-
-
-def pinned_reference(scene: Scene, to_device: bool) -> tuple[float | None, str]:
-    """Bytes/s that a large pinned copy reaches in one direction, and where the figure comes from."""
-    kinds = ["HtoD"] if to_device else ["DtoH"]
-    took = pl.col("end_ns") - pl.col("start_ns")
-    large = scene.work.copies.filter(
-        (pl.col("kind") == (1 if to_device else 2))
-        & (pl.col("src_kind" if to_device else "dst_kind") == 1)
-        & (pl.col("bytes") >= scene.settings["slow_copies.large_bytes"])
-        & (took > 0)
-    )
-    if large.height:
-        best = large.select((pl.col("bytes") * 1e9 / took).max()).item()
-        return float(best), f"best pinned {kinds[0]} copy in this recording"
-    peak = scene.account.device.get("link_peak")
-    if isinstance(peak, (int, float)):
-        return LINK_REACH * float(peak), f"{percent(LINK_REACH)} of the link's peak, by GPU model"
-    return None, "unknown: no large pinned copy here, and the model does not tell the link"

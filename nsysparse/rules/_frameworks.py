@@ -26,8 +26,7 @@ def framework(scene: Scene) -> str:
     threads = scene.account.host.threads["name"]
     kernels = scene.account.tables["kernels"]
     names = pl.concat([kernels["name"], kernels["short_name"]])
-    chains = scene.recording.chains
-    stacks = pl.concat([chains["function"].unique(), chains["module"].unique()])
+    stacks = scene.recording.call_stacks.frame_names
     for name, in_stacks, in_kernels, in_threads in SIGNS:
         hits = (
             stacks.str.contains(in_stacks),

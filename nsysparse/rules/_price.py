@@ -1,8 +1,9 @@
 """What winning something back could at most bring.
 
 A call that blocks its thread for ``d`` ns can delay the GPU by at most ``d``: without it the thread would do all that
-follows ``d`` earlier. So its price is the time inside the call in which no kernel ran, and then, of the idle time that
-follows at once, at most as much as the thread had waited for running kernels (time in which it could have run ahead).
+follows ``d`` earlier. So its price is the time inside the call in which nothing ran but its own copy, and then, of the
+idle time that follows at once, at most as much as the thread had waited for running kernels (time in which it could
+have run ahead). Time in which other copies ran is theirs, whoever waited meanwhile.
 A copy that nobody waits for costs what it held up: a kernel had been submitted and had not started. Threads work side
 by side, so the wall gets shorter by at most what the thread that loses most would save; threads are never added up.
 """
@@ -29,7 +30,7 @@ class Price:
         claim: The instants behind it, all without a kernel; of several threads, of any of them.
         by_thread: The claim of each thread that feeds the device.
         waited_ns: Time that any of these threads was inside the calls; it overlaps kernels as well.
-        idle_while_ns: Time without a kernel while one of them was inside.
+        idle_while_ns: Time in which nothing ran but the calls' own copies while one of them was inside.
         after_ns: Time without a kernel right after the calls, within the bound.
         around_ns: Silent host time around the calls that was told to belong to them; None when that cannot be told.
         held_up_ns: Time in which these copies kept a submitted kernel from starting.
@@ -114,29 +115,31 @@ def price(
     copies: pl.DataFrame | None = None,
     around: Mapping[int, Intervals] | None = None,
     ahead: Waits | None = None,
+    held_up: bool = True,
 ) -> Price:
     """Price some blocking calls and copies.
 
     Args:
         scene: The device.
         waits: The calls.
-        copies: Copies whose held-up time counts as well.
+        copies: The calls' own copies.
         around: Silent host time that belongs to them, by thread.
         ahead: Those of the calls without which the thread could have gone on; by default all. What a thread waits for
             because it needs it does not let it run ahead.
+        held_up: Whether the time in which the copies held a submitted kernel up counts as well.
     """
     by_thread, after, none = {}, 0, Intervals.none()
+    own = none if copies is None else Intervals.union_of(copies["from_ns"], copies["to_ns"])
+    to_win = scene.idle | (own & scene.lost)
     for thread, spans in waits.spans.items():
-        inside = spans & scene.lost
+        inside = spans & to_win
         free = (waits if ahead is None else ahead).spans.get(thread, none)
         following = _idle_after(scene, thread, free)
         nearby = (around or {}).get(thread, none) & scene.lost
         by_thread[thread] = inside | following | nearby
         after += (following - inside - nearby).length
     all_spans, claim = _union(waits.spans.values()), _union(by_thread.values())
-    held = none
-    if copies is not None and copies.height:
-        held = scene.account.busy.held_up & Intervals.union_of(copies["from_ns"], copies["to_ns"])
+    held = (scene.account.busy.held_up - scene.holes) & own if held_up else none
     extra = (held - claim).length
     largest = max((c.length for c in by_thread.values()), default=0)
     return Price(
@@ -144,7 +147,7 @@ def price(
         claim | held,
         by_thread,
         all_spans.length,
-        (all_spans & scene.lost).length,
+        (all_spans & to_win).length,
         after,
         None if around is None else sum((a - waits.spans.get(t, none)).length for t, a in around.items()),
         held.length,

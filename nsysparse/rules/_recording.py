@@ -8,30 +8,40 @@ import polars as pl
 
 from nsysparse.intervals import Intervals
 from nsysparse.joins.work import Work
-from nsysparse.rules import _stacks
+from nsysparse.rules._stacks import CallStacks
 from nsysparse.source import Trace
+from nsysparse.stacks.load import Stacks
 
 
 class Recording:
-    """The rest of a recording, for all devices."""
+    """The rest of a recording, for all devices.
 
-    def __init__(self, trace: Trace, work: Work) -> None:
+    Attributes:
+        call_stacks: Stacks of CUDA calls and of samples.
+    """
+
+    def __init__(self, trace: Trace, work: Work, stacks: Stacks | None = None) -> None:
         self._trace = trace
-        self._work = work
+        self.call_stacks = CallStacks(trace, work, stacks)
 
-    @cached_property
-    def chains(self) -> pl.DataFrame:
-        """Stacks of CUDA calls, see :func:`nsysparse.rules._stacks.load_cuda_chains`."""
-        return _stacks.load_cuda_chains(self._trace, self._work)
+    def texts(self, references: pl.Series) -> pl.DataFrame:
+        """Texts behind string references: ``id``, ``value``."""
+        return self._trace.strings(references)
 
     @cached_property
     def samples(self) -> pl.DataFrame:
-        """CPU samples: ``sample``, ``time_ns``, ``thread``."""
-        return self._trace.frame("samples")
+        """CPU samples, native and Python: ``time_ns``, ``thread``, ``stack``."""
+        stacks = self.call_stacks.stacks
+        python = stacks.python.filter(pl.col("by") == "sampling")
+        return pl.concat([f.select("time_ns", "thread", "stack") for f in (stacks.samples, python)])
 
-    def sample_chains(self, samples: pl.Series) -> pl.DataFrame:
-        """Stacks of some CPU samples."""
-        return _stacks.load_sample_chains(self._trace, samples)
+    def samples_in(self, silences: dict[int, Intervals]) -> pl.DataFrame:
+        """The samples of some threads inside some instants of each."""
+        parts = [self.samples.head(0)]
+        for thread, instants in silences.items():
+            mine = self.samples.filter(pl.col("thread") == thread)
+            parts.append(mine.filter(pl.Series(instants.contains(mine["time_ns"].to_numpy()), dtype=pl.Boolean)))
+        return pl.concat(parts)
 
     @cached_property
     def osrt(self) -> pl.DataFrame:

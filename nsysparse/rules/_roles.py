@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from nsysparse.accounting.copies import HOST_KINDS
-from nsysparse.rules import _periods, _stacks
+from nsysparse.rules import _periods
 
 if TYPE_CHECKING:
     from nsysparse.rules._scene import Scene
@@ -38,6 +38,7 @@ STATE = re.compile(
 )
 RESULT = re.compile(r"(?i)to_host|result|output|logit|fetch|predict|response|sample|postproc")
 WEIGHTS = re.compile(r"(?i)weight|param|layer|table|embed|offload|stream")
+NEAR_RANGES, NEAR_FUNCTIONS = 2, 4
 RESULTS_PER_INPUT = 4  # times the bytes that came in, from which unnamed blocks to the host are state
 DISTINCT = 3  # sizes that must come back before unnamed copies to the device are a reload
 MANY_EQUAL = 16  # equal copies a request that are a model's layers even if nothing names them
@@ -63,12 +64,14 @@ def assign_roles(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
 
 
 def names_of(copies: pl.DataFrame, scene: Scene) -> str:
-    """NVTX paths of some copies and the functions in their stacks, without the frameworks' own: one text to search."""
+    """Innermost NVTX ranges of some copies and the nearest functions in their stacks: one text to search.
+
+    Only what is near says what a copy is for; the name of a program or its file does not.
+    """
     paths = scene.account.paths.filter((pl.col("path") > 0) & pl.col("path").is_in(copies["path"].implode()))
-    chains = scene.recording.chains
-    mine = chains.filter(pl.col("chain").is_in(copies["callchain"].drop_nulls().implode()))["function"].unique()
-    own = mine.filter(~mine.str.contains(_stacks.PLUMBING.pattern))
-    return "\n".join([*paths["text"].to_list(), *own.sort().to_list()])
+    ranges = ["/".join(str(t).split("/")[-NEAR_RANGES:]) for t in paths["text"].to_list()]
+    functions = scene.recording.call_stacks.own_functions(copies["call"], NEAR_FUNCTIONS)
+    return "\n".join([*ranges, *(f.partition(" (")[0] for f in functions)])
 
 
 def _mark(copies: pl.DataFrame, groups: list[tuple[object, ...]], role: str) -> pl.DataFrame:

@@ -63,6 +63,11 @@ class Scene:
         return self.account.busy.compute.gaps(window.start_ns, window.end_ns) - self.holes
 
     @cached_property
+    def idle(self) -> Intervals:
+        """The part of ``lost`` in which nothing at all ran."""
+        return self.account.busy.idle - self.holes
+
+    @cached_property
     def wall_ns(self) -> int:
         """The window without holes and without the phase that loads a model: what severities are shares of."""
         window = self.account.window

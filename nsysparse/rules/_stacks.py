@@ -1,8 +1,9 @@
-"""Call stacks behind CUDA calls and CPU samples, as chains of functions. The one place where rules look at stacks."""
+"""Call stacks as the rules look at them: the program's own functions behind its calls and in its CPU samples."""
 
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,136 +11,128 @@ import polars as pl
 
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
+from nsysparse.stacks.attribution import attribute_stacks
+from nsysparse.stacks.load import Stacks, load_stacks
 
-CHAIN = {"chain": pl.Int64, "depth": pl.Int64, "function": pl.String, "module": pl.String}
-# Frames that say nothing of the program: the profiler's, the language's, the framework's plumbing.
-PLUMBING = re.compile(
-    r"^(0x|\[|cuda[A-Z]|cu[A-Z]|_?_?Py|_start$|__libc|start_thread|clone"
-    r"|c10::|at::|std::|void c10::|torch::autograd::VariableType"
-    r"|pybind11::|cfunction_|method_vectorcall|type_call|slot_tp|_Z|ggml_backend_cuda|ggml_backend_sched)"
-)
-PYTHON_METHOD = re.compile(r"^torch::autograd::THPVariable_(?!.*(?:_wrap|_get))([a-z]\w*)$")
+# Functions that say nothing of the program though they are code: the frameworks' insides, the standard library's.
+INSIDE = re.compile(r"^(at|c10|std|pybind11|torch)::|^ggml_backend_(cuda|sched)|^<module>|\(unresolved\)$|^_?_?Py")
+PYTHON_METHOD = re.compile(r"^torch::autograd::THPVariable_([a-z]\w*)$")
+SHOWN = 4  # functions of a path in a sentence
 
 
-def load_cuda_chains(trace: Trace, work: Work) -> pl.DataFrame:
-    """Stacks of CUDA calls, leaf first, without the profiler's frames above the API.
+class CallStacks:
+    """Stacks of a recording, read when first asked for."""
 
-    Returns:
-        ``chain`` (as in ``work.calls.callchain``), ``depth``, ``function`` (without arguments), ``module`` (file name
-        without folders). No rows when no stacks were recorded.
-    """
-    frames = _named(trace, "cuda_stacks")
-    if not frames.height:
-        return frames
-    frames = frames.with_columns(chain=pl.col("chain") + _offset(frames, work))
-    api = pl.col("function").str.contains(r"^(cuda|cu)[A-Z]")
-    last_api = pl.col("depth").filter(api).max().over("chain")
-    return frames.filter(pl.col("depth") > last_api.fill_null(-1)).select(CHAIN.keys())
+    def __init__(self, trace: Trace, work: Work, stacks: Stacks | None = None) -> None:
+        self._trace, self._work, self._stacks = trace, work, stacks
 
+    @cached_property
+    def stacks(self) -> Stacks:
+        """Every stack of the recording."""
+        return self._stacks or load_stacks(self._trace)
 
-def load_sample_chains(trace: Trace, samples: pl.Series) -> pl.DataFrame:
-    """Stacks of some CPU samples, leaf first: columns as :func:`load_cuda_chains`, ``chain`` is the sample's id."""
-    if not samples.len():
-        return pl.DataFrame(schema=CHAIN)
-    return _named(trace, "sample_stacks").filter(pl.col("chain").is_in(samples.implode()))
+    @property
+    def of_calls(self) -> int:
+        """Number of CUDA calls' stacks that were recorded."""
+        return self.stacks.calls.height
 
+    @cached_property
+    def by_call(self) -> pl.DataFrame:
+        """``call``, ``native`` and ``python`` (numbers of stacks, -1: none) of calls that sent work or wait."""
+        return attribute_stacks(self._work, self.stacks).select("call", "native", "python")
 
-def _named(trace: Trace, table: str) -> pl.DataFrame:
-    frames = trace.frame(table)
-    if not frames.height:
-        return pl.DataFrame(schema=CHAIN)
-    functions = trace.strings(frames["symbol_id"]).with_columns(function=short_function(pl.col("value")))
-    modules = trace.strings(frames["module_id"]).with_columns(module=pl.col("value").str.extract(r"([^/\\]*)$"))
-    return (
-        frames.join(functions.select("id", "function"), left_on="symbol_id", right_on="id", how="left")
-        .join(modules.select("id", "module"), left_on="module_id", right_on="id", how="left")
-        .with_columns(pl.col("function", "module").fill_null("[unknown]"))
-        .sort("chain", "depth")
-        .select(CHAIN.keys())
-    )
+    @cached_property
+    def _frames(self) -> pl.DataFrame:
+        """Distinct frames: ``function`` (as one recording's is matched with another's), ``shown``, ``own``."""
+        own = (pl.col("role") == "code") & ~pl.col("name").str.contains(INSIDE.pattern)
+        return self.stacks.frames.select(
+            function="name", shown=pl.when(pl.col("kind") == "python").then("label").otherwise("name"), own=own
+        )
 
+    @property
+    def frame_names(self) -> pl.Series:
+        """Names and places of all frames, once."""
+        frames = self.stacks.frames
+        return pl.concat([frames["name"], frames["place"].fill_null("")]).unique()
 
-def short_function(name: pl.Expr) -> pl.Expr:
-    """A function's name without arguments, template arguments and lambdas."""
-    plain = name.str.replace_all("(anonymous namespace)", "{anonymous}", literal=True)
-    plain = plain.str.replace_all("operator()", "operator{}", literal=True)
-    for _ in range(4):  # innermost angle brackets first
-        plain = plain.str.replace_all(r"<[^<>]*>", "")
-    return plain.str.replace(r"[\[(].*$", "").str.replace(r"::\{lambda.*$", "").str.strip_chars()
+    def functions(self, numbers: pl.Series) -> pl.DataFrame:
+        """Frames of some stacks, leaf first: ``stack``, ``depth``, ``function``, ``shown``, ``own``."""
+        rows = numbers.filter(numbers >= 0).unique().sort()
+        lists = self.stacks.stacks.take(rows.to_numpy())
+        owner = lists.owner()
+        depth = lists.length[owner] - 1 - lists.place()
+        where = pl.DataFrame({"stack": rows.to_numpy()[owner], "depth": depth})
+        return where.hstack(self._frames[np.asarray(lists.value)]).sort("stack", "depth")
 
+    def own_functions(self, calls: pl.Series, nearest: int | None = None) -> list[str]:
+        """The program's own functions in the stacks of some calls, once each, by name.
 
-def _offset(frames: pl.DataFrame, work: Work) -> int:
-    """What to add to a chain's id to get a call's: in some releases they are one apart.
+        Args:
+            calls: Numbers of the calls.
+            nearest: Only so many of each stack, from the leaf on; None for all.
+        """
+        mine = self.by_call.filter(pl.col("call").is_in(calls.drop_nulls().implode()))
+        frames = self.functions(pl.concat([mine["native"], mine["python"]])).filter("own")
+        if nearest is not None:
+            frames = frames.filter(pl.int_range(pl.len()).over("stack") < nearest)
+        return sorted(set(frames["function"].to_list()))
 
-    The API's own name is in its chain; the offset for which that holds most often is the right one.
-    """
-    calls = work.calls.filter(pl.col("callchain").is_not_null()).select("callchain", pl.col("name").cast(pl.String))
-    calls = calls.unique("callchain", keep="first", maintain_order=True).head(2_000)
-    known = frames.select("chain", name="function").unique()
-    hits = [
-        calls.with_columns(chain=pl.col("callchain") - offset).join(known, on=["chain", "name"], how="semi").height
-        for offset in (0, 1, -1)
-    ]
-    return (0, 1, -1)[int(np.argmax(hits))]
+    def paths(self, ops: pl.DataFrame, at_most: int = 6) -> list[dict[str, Any]]:
+        """The distinct ways in which the program reached some calls, the largest first.
 
+        Args:
+            ops: Columns ``call``, ``bytes``, ``copy_count``, ``in_call_ns``.
+            at_most: Number of paths.
 
-def is_plumbing(function: str) -> bool:
-    """Whether a frame belongs to the profiler, the language or a framework's inside."""
-    return PLUMBING.match(function) is not None
-
-
-def call_paths(ops: pl.DataFrame, chains: pl.DataFrame, at_most: int = 6) -> list[dict[str, Any]]:
-    """The distinct ways in which the program reached some calls, the largest first.
-
-    Args:
-        ops: Columns ``callchain``, ``bytes``, ``copy_count``, ``in_call_ns``.
-        chains: As :func:`load_cuda_chains` returns them.
-        at_most: Number of paths.
-
-    Returns:
-        Dicts with ``functions`` (leaf first, plumbing left out; where nothing else is left, the Python method or the
-        framework's frames), ``count``, ``bytes``, ``in_call_ns``.
-    """
-    wanted = ops.select(pl.col("callchain").drop_nulls().unique())
-    if not wanted.height or not chains.height:
-        return []
-    mine = chains.join(wanted, left_on="chain", right_on="callchain", how="semi")
-    texts = mine.group_by("chain", maintain_order=True).agg(pl.col("function"))
-    shown = [_readable(f) for f in texts["function"].to_list()]  # distinct chains, not calls
-    texts = texts.with_columns(pl.Series("text", [" < ".join(f) for f in shown], dtype=pl.String))
-    table = (
-        ops.join(texts.select("chain", "text"), left_on="callchain", right_on="chain", how="inner")
-        .group_by("text")
-        .agg(pl.col("copy_count").sum().alias("count"), pl.col("bytes").sum(), pl.col("in_call_ns").sum())
-        .sort("bytes", "text", descending=[True, False])
-    )
-    return [
-        {"functions": row["text"].split(" < "), **{k: row[k] for k in ("count", "bytes", "in_call_ns")}}
-        for row in table.head(at_most).to_dicts()
-    ]
+        Returns:
+            Dicts with ``functions`` (leaf first: the Python method, then Python functions, or else native ones),
+            ``count``, ``bytes``, ``in_call_ns``.
+        """
+        sent = ops.join(self.by_call, on="call", how="inner").filter((pl.col("native") >= 0) | (pl.col("python") >= 0))
+        if not sent.height:
+            return []
+        frames = self.functions(pl.concat([sent["native"], sent["python"]]))
+        parts = frames.partition_by("stack", as_dict=True)
+        nothing = frames.head(0)
+        pairs = sent.select("native", "python").unique()
+        shown = [  # distinct stacks, not calls
+            " < ".join(_readable(parts.get((n,), nothing), parts.get((p,), nothing))) for n, p in pairs.iter_rows()
+        ]
+        table = (
+            sent.join(pairs.with_columns(text=pl.Series(shown, dtype=pl.String)), on=["native", "python"])
+            .group_by("text")
+            .agg(pl.col("copy_count").sum().alias("count"), pl.col("bytes").sum(), pl.col("in_call_ns").sum())
+            .sort("bytes", "text", descending=[True, False])
+        )
+        return [
+            {"functions": row["text"].split(" < "), **{k: row[k] for k in ("count", "bytes", "in_call_ns")}}
+            for row in table.head(at_most).to_dicts()
+        ]
 
 
-def _readable(functions: list[str]) -> list[str]:
-    method = next((m[1] for f in functions if (m := PYTHON_METHOD.match(f))), None)
-    own = [f for f in functions if f and not is_plumbing(f) and not f.startswith("torch::")]
+def _readable(native: pl.DataFrame, python: pl.DataFrame) -> list[str]:
+    """A path in a few words: what a person would name, leaf first."""
+    names = native["function"].to_list()
+    method = next((m[1] for f in names if (m := PYTHON_METHOD.match(f))), None)
     lead = [f"tensor.{method}()"] if method else []
-    return [*lead, *dict.fromkeys(own)] or functions[:3]
+    own = (python if python.height else native).filter("own")["shown"].to_list()
+    return [*lead, *dict.fromkeys(own)] or names[:3]
 
 
 def split_paths(paths: list[dict[str, Any]]) -> list[tuple[str, int]]:
     """How the paths part: the first functions in which they differ, with the number of calls under each.
 
     Returns:
-        (text, count), largest first: the function that all share below the fork, then the two above it.
+        (text, count), largest first: of each branch the first function and the one above it.
     """
-    chains: list[tuple[list[str], int]] = [(list(p["functions"]), int(p["count"])) for p in paths]
+    chains = [(list(p["functions"]), int(p["count"])) for p in paths]
     if not chains:
         return []
     shared = 0
     while all(len(f) > shared for f, _ in chains) and len({f[shared] for f, _ in chains}) == 1:
         shared += 1
     if len(chains) == 1 or shared >= min(len(f) for f, _ in chains):
-        return [(" < ".join(f[:4]), n) for f, n in chains]
+        return [(" < ".join(f[:SHOWN]), n) for f, n in chains]
     found: dict[str, tuple[list[list[str]], int]] = {}
     for functions, n in chains:
         known, total = found.get(functions[shared], ([], 0))

@@ -33,7 +33,6 @@ from nsysparse.accounting.host import ACTIVITIES, NOTHING
 from nsysparse.accounting.idle import CLASS_NAMES, CLASSES_NS, UNKNOWN_THREAD
 from nsysparse.findings import Severity
 from nsysparse.intervals import Intervals
-from nsysparse.rules import _stacks
 from nsysparse.rules._evidence import Found, judge, make, window_phrase, worst_spans
 from nsysparse.rules._gaps import launch_gaps
 from nsysparse.rules._price import Price, latency_ratio
@@ -220,19 +219,18 @@ def _os_functions(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, Any]]:
 
 def _sampled(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, Any]]:
     """Functions of the program in CPU samples of the gaps' threads, most samples first."""
-    samples = scene.recording.samples
-    if not samples.height:
+    instants = {
+        int(thread): Intervals.union_of(part["start_ns"], part["end_ns"])
+        for (thread,), part in gaps.group_by("thread", maintain_order=True)
+        if thread is not None
+    }
+    inside = scene.recording.samples_in(instants)
+    if not inside.height:
         return []
-    chosen = []
-    for (thread,), part in gaps.group_by("thread", maintain_order=True):
-        union = Intervals.union_of(part["start_ns"], part["end_ns"])
-        mine = samples.filter(pl.col("thread") == thread)
-        chosen.append(mine.filter(pl.Series(union.contains(mine["time_ns"].to_numpy()), dtype=pl.Boolean))["sample"])
-    stacks = scene.recording.sample_chains(pl.concat(chosen))
-    plain = stacks.filter(~pl.col("function").str.contains(_stacks.PLUMBING.pattern) & (pl.col("function") != ""))
-    first = plain.sort("chain", "depth").group_by("chain", maintain_order=True).first()
-    table = first.group_by("function").len("samples").sort("samples", "function", descending=[True, False])
-    return table.head(5).to_dicts()
+    frames = scene.recording.call_stacks.functions(inside["stack"]).filter("own")
+    first = frames.group_by("stack", maintain_order=True).first().select("stack", "function")
+    table = inside.join(first, on="stack").group_by("function").len("samples")
+    return table.sort("samples", "function", descending=[True, False]).head(5).to_dicts()
 
 
 def _detail(figures: dict[str, Any], cost: Price) -> str:

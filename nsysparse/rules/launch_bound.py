@@ -124,7 +124,7 @@ def _figures(scene: Scene, gaps: pl.DataFrame, claim: Intervals) -> dict[str, An
             .iter_rows()
         ],
         "kernels_per_request": took.len() / scene.requests if scene.requests else None,
-        "stacks_recorded": scene.recording.chains.height > 0,
+        "stacks_recorded": scene.recording.call_stacks.of_calls > 0,
     }
 
 

@@ -107,7 +107,7 @@ def _graphs(scenes: Sequence[Scene]) -> Iterable[Finding]:
 
 
 def _backtraces(scenes: Sequence[Scene]) -> Finding | None:
-    if not scenes or not scenes[0].recording.chains.height:
+    if not scenes or not scenes[0].recording.call_stacks.of_calls:
         return None
     calls = scenes[0].work.calls
     traced = int(calls["callchain"].is_not_null().sum())

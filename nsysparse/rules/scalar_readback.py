@@ -77,7 +77,7 @@ def check(scene: Scene) -> Iterable[Found]:
     scalars = scalars.filter(pl.col("call").is_in(held.implode()))
     if scalars["decile"].n_unique() < RECURS_IN:
         return
-    cost = price(scene, waits)
+    cost = price(scene, waits, scalars, held_up=False)
     judged = judge(scene, ID, cost.share(scene), "high")
     if judged is None:
         return
@@ -114,7 +114,7 @@ def _more(scene: Scene, scalars: pl.DataFrame, waits: Waits, cost: Price) -> dic
     return {
         "readbacks": int(scalars["copy_count"].sum()),
         "by_thread": threads,
-        "waited_for_kernels_ns": cost.waited_ns - cost.idle_while_ns,
+        "waited_for_work_ns": cost.waited_ns - cost.idle_while_ns,
         "dry_before_ratio": float(dry.mean()) if begin.size else None,
         "dry_before_median_ns": int(np.median(before)) if before.size else None,
     }
@@ -130,11 +130,11 @@ def _title(scene: Scene, figures: dict[str, Any], cost: Price) -> str:
 
 
 def _detail(figures: dict[str, Any], cost: Price) -> str:
-    beyond = figures["waited_for_kernels_ns"]
+    beyond = figures["waited_for_work_ns"]
     text = (
         f"Copies of {count(figures['median_bytes'])} bytes{every(figures)}{from_where(figures)} with their"
         " synchronizations"
-        f" held the host for {duration(cost.waited_ns)}; {duration(beyond)} of that it waited for kernels that had to"
+        f" held the host for {duration(cost.waited_ns)}; {duration(beyond)} of that it waited for work that had to"
         " run"
         f" anyway. Their price is {duration(cost.bound_ns)}."
     )

@@ -41,6 +41,7 @@ from nsysparse.rules._evidence import (
 )
 from nsysparse.rules._frameworks import CUDA, PYTORCH, worded
 from nsysparse.rules._price import Waits, price
+from nsysparse.rules._reach import slow_groups
 from nsysparse.rules._roles import TO_HOST
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import shares
@@ -61,6 +62,9 @@ REMEDY = {
 def check(scene: Scene) -> Iterable[Found]:
     """Price copies that held submitted kernels up while nobody waited for them on the host."""
     copies = scene.role("async")
+    slow = [g.copies["start_ns"] for g in slow_groups(scene) if not g.pageable]
+    if slow:  # what makes those slow comes first: slow_copies prices them
+        copies = copies.filter(~pl.col("start_ns").is_in(pl.concat(slow).implode()))
     if not copies.height:
         return
     cost = price(scene, Waits({}, scene.turns.head(0)), copies)

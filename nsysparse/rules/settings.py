@@ -105,6 +105,16 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, float]:
     return found
 
 
+def gather_settings(pairs: Iterable[str], folder: Path) -> dict[str, float]:
+    """Thresholds of the nearest settings file at or above a folder, and of the command line, which wins.
+
+    Raises:
+        UsageError: One of them cannot be read.
+    """
+    file = find_file(folder)
+    return (read_file(file) if file else {}) | parse_pairs(pairs)
+
+
 def find_file(start: Path) -> Path | None:
     """The nearest settings file at or above a folder with a table for nsysparse; unreadable ones are passed over."""
     for folder in (start, *start.parents):

@@ -28,7 +28,6 @@ from typing import Any
 
 import polars as pl
 
-from nsysparse.accounting.copies import HOST_KINDS
 from nsysparse.findings import Severity
 from nsysparse.rules._evidence import (
     Found,
@@ -36,12 +35,11 @@ from nsysparse.rules._evidence import (
     from_where,
     judge,
     make,
-    pinned_reference,
     window_phrase,
     worst_copies,
 )
 from nsysparse.rules._price import Price, price, waits_for
-from nsysparse.rules._roles import RECURS_IN, TO_DEVICE
+from nsysparse.rules._reach import SlowGroup, slow_groups
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares
 from nsysparse.units import bandwidth, count, duration, percent, size
@@ -59,38 +57,12 @@ THRESHOLDS = {
 
 def check(scene: Scene) -> Iterable[Found]:
     """Hold the bandwidth of large copies against the link's reach."""
-    large = scene.copies.filter(
-        pl.col("kind_name").is_in(list(HOST_KINDS))
-        & (pl.col("bytes") >= scene.settings[f"{ID}.large_bytes"])
-        & (pl.col("role") != "loading")
-        & (pl.col("end_ns") > pl.col("start_ns"))
-    ).with_columns(
-        to_device=pl.col("kind_name").is_in(TO_DEVICE),
-        pageable=(pl.col("src") == "Pageable") | (pl.col("dst") == "Pageable"),
-    )
-    large = large.sort("to_device", "pageable", "start_ns")
-    for (to_device, pageable), copies in large.group_by("to_device", "pageable", maintain_order=True):
-        reach, basis = _reach(scene, bool(to_device))
-        if reach is None or copies["decile"].n_unique() < RECURS_IN:
-            continue
-        took = int((copies["end_ns"] - copies["start_ns"]).sum())
-        speed = int(copies["bytes"].sum()) * 1e9 / took
-        if speed < scene.settings[f"{ID}.reach_ratio"] * reach:
-            yield from _found(scene, copies, bool(pageable), speed, reach, basis)
+    for group in slow_groups(scene):
+        yield from _found(scene, group)
 
 
-def _reach(scene: Scene, to_device: bool) -> tuple[float | None, str]:
-    """The better of what the model's link reaches and what pinned copies did reach."""
-    best, basis = pinned_reference(scene, to_device)
-    peak = scene.account.device.get("link_peak")
-    if isinstance(peak, (int, float)) and 0.85 * peak > (best or 0):
-        return 0.85 * float(peak), "85% of the link's peak, by GPU model"
-    return best, basis
-
-
-def _found(
-    scene: Scene, copies: pl.DataFrame, pageable: bool, speed: float, reach: float, basis: str
-) -> Iterable[Found]:
+def _found(scene: Scene, slow: SlowGroup) -> Iterable[Found]:
+    copies, pageable, speed, reach, basis = slow.copies, slow.pageable, slow.bandwidth, slow.reach, slow.basis
     whole = price(scene, waits_for(scene, copies), copies)
     excess = 1 - speed / reach
     cost = replace(whole, bound_ns=round(whole.bound_ns * excess), latency_ratio=_times(whole.latency_ratio, excess))

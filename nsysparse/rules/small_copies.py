@@ -34,7 +34,7 @@ from nsysparse.rules._evidence import (
     worst_copies,
 )
 from nsysparse.rules._frameworks import CUDA, PYTORCH, worded
-from nsysparse.rules._price import price, waits_in
+from nsysparse.rules._price import price, waits_for, waits_in
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares
 from nsysparse.units import count, duration, percent, size
@@ -67,7 +67,8 @@ def check(scene: Scene) -> Iterable[Found]:
         return
     more = runs.filter(pl.int_range(pl.len()).over("burst") > 0)
     calls = scene.turns.filter(pl.col("call").is_in(more["call"].implode()))
-    cost = price(scene, waits_in(scene, calls))
+    calls = pl.concat([calls, waits_for(scene, more).calls]).unique("turn", maintain_order=True)
+    cost = price(scene, waits_in(scene, calls), more, held_up=False)
     judged = judge(scene, ID, cost.share(scene), "medium")
     if judged is None:
         return

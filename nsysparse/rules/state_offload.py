@@ -37,12 +37,12 @@ from nsysparse.rules._evidence import (
     from_where,
     judge,
     make,
-    pinned_reference,
     window_phrase,
     worst_copies,
 )
 from nsysparse.rules._frameworks import CUDA, JAX, LLAMA_CPP, PYTORCH, worded
 from nsysparse.rules._price import Price, Waits, price, waits_for
+from nsysparse.rules._reach import pinned_reference
 from nsysparse.rules._roles import GROUP, STATE, names_of
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares

@@ -31,13 +31,13 @@ from nsysparse.rules._evidence import (
     from_where,
     judge,
     make,
-    pinned_reference,
     window_phrase,
     worst_copies,
 )
 from nsysparse.rules._frameworks import CUDA, LLAMA_CPP, PYTORCH, worded
 from nsysparse.rules._periods import find_period
 from nsysparse.rules._price import price, waits_for
+from nsysparse.rules._reach import pinned_reference
 from nsysparse.rules._roles import WEIGHTS, names_of
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares

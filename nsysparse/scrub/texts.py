@@ -16,6 +16,7 @@ from nsysparse.scrub import policy
 
 HASHED = {"nvtx": policy.NVTX, "kernels": policy.KERNEL, "functions": policy.FUNCTION}
 _PATH = re.compile(r"(?<![\w./\]])(?:[A-Za-z]:)?(?P<folder>[/\\](?:[^/\\\s:'\"<>|,;()\[\]{}]+[/\\])+)(?=[^/\\\s])")
+_PUBLIC = re.compile(r"/(?=(?:(?:site|dist)-packages|python\d\.\d+)/)")
 _UUID = re.compile(r"(?:GPU-|MIG-)?\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b")
 _ADDRESS = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+")
@@ -75,6 +76,8 @@ class Cleaner:
 
         def stand_in(match: re.Match[str]) -> str:
             found = match[group] if group else match[0]
+            if group:  # where a package is installed is private, its name and what is inside are not
+                found = found[: public.start()] + "/" if (public := _PUBLIC.search(found)) else found
             replaced = f"[{label} {self._letters(label, found)}]"
             return match[0].replace(found, f"{replaced}/" if group else replaced)
 

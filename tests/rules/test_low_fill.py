@@ -22,17 +22,27 @@ def running(grid: int, pause: int = 0, count: int = 300) -> Program:
 
 
 def test_fires_by_the_estimate(tmp_path: Path) -> None:
-    """128 threads and 32 registers: 16 blocks an SM by warps, 132 SMs; 100 blocks fill 100 / 2,112 of it."""
-    found = running(100).finding(tmp_path, RULE)
-    assert found.evidence["sm_fill_ratio"] == pytest.approx(100 / 2_112)
+    """4 blocks on 132 multiprocessors; of 128 threads and 32 registers each could hold 16."""
+    found = running(4).finding(tmp_path, RULE)
+    assert found.evidence["sm_reach_ratio"] == pytest.approx(4 / 132)
+    assert found.evidence["sm_fill_ratio"] == pytest.approx(4 / 2_112)
+    assert found.evidence["kernels"][0]["unreached_ns"] == round(300 * 400 * US * (1 - 4 / 132))
     assert found.severity is Severity.MEDIUM
     assert found.bound_ns is None
-    assert running(400).finding(tmp_path, RULE).severity is Severity.LOW
+    assert running(20).finding(tmp_path, RULE).severity is Severity.LOW
 
 
-def test_quiet_where_full_or_not_busy(tmp_path: Path) -> None:
-    assert isinstance(running(2_112).said(tmp_path, RULE)[0], Quiet)
-    assert isinstance(running(100, pause=2 * MS).said(tmp_path, RULE)[0], Quiet)
+def test_quiet_where_each_multiprocessor_has_a_block_or_the_device_is_not_busy(tmp_path: Path) -> None:
+    assert isinstance(running(132).said(tmp_path, RULE)[0], Quiet)
+    assert isinstance(running(4, pause=2 * MS).said(tmp_path, RULE)[0], Quiet)
+
+
+def test_short_kernels_of_few_blocks_do_not_count_for_much(tmp_path: Path) -> None:
+    p = running(2_112)
+    for _ in range(300):
+        p.launch(10 * US, grid=(1, 1, 1))
+    p.sync()
+    assert isinstance(p.said(tmp_path, RULE)[0], Quiet)
 
 
 def test_skipped_where_the_limits_are_unknown(tmp_path: Path) -> None:

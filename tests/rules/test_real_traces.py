@@ -89,7 +89,7 @@ class TestStateCheckpoint:
         top = analysis(self.name).findings[0]
         assert (top.rule, top.severity, top.confidence) == ("state_offload", Severity.HIGH, "high")
         assert "40 MB of state a request" in top.title
-        assert "request:#/state_save (tensor.cpu())" in top.detail
+        assert "request:#/state_save (tensor.cpu() < state_checkpoint (workloads.py:31))" in top.detail
         assert "the only thread that serves" in top.detail
 
     def test_figures(self) -> None:
@@ -158,7 +158,7 @@ class TestTrainItem:
         assert f.bound_ns == p.without_kernel(held) == 1_800_490
         assert f.evidence["bound_wall_ratio"] == pytest.approx(0.0056, abs=0.0001)
         assert f.severity is Severity.INFO
-        assert "train_step/log (tensor.item())" in f.detail
+        assert "train_step/log (tensor.item() < train_item (workloads.py:84))" in f.detail
         assert f.evidence["cadence"]["nvtx"] == "train_step"
 
     def test_the_gpu_had_run_dry_before(self) -> None:

@@ -33,7 +33,7 @@ def test_fires_where_the_host_ran_ahead(tmp_path: Path) -> None:
     assert found.evidence["host_waited_ns"] == waited
     # A copy of 1 us with 1 us to return, 2 us of synchronization, 2 us until the next kernel runs; the end has no next.
     assert found.bound_ns == 39 * (1 + 1 + 2) * US + 38 * 2 * US
-    assert found.evidence["waited_for_kernels_ns"] == waited - 39 * 4 * US
+    assert found.evidence["waited_for_work_ns"] == waited - 39 * 4 * US
     assert found.severity is Severity.INFO
 
 

@@ -42,7 +42,7 @@ def test_fires_with_the_time_that_kernels_were_held_up(tmp_path: Path) -> None:
 def test_a_declared_dependency_lowers_the_confidence(tmp_path: Path) -> None:
     p = Program()
     for _ in range(300):
-        p.copy(4_000_000, HTOD, PINNED, DEVICE, 300 * US, stream=13)
+        p.copy(14_000_000, HTOD, PINNED, DEVICE, 300 * US, stream=13)
         p.order(7, 13)
         p.launch(500 * US)
         p.order(13, 7)
