@@ -148,6 +148,8 @@ def command(
 def _targets(trace: Path, output: str | None, json_file: Path | None) -> tuple[Path, Path]:
     """Where the report and the JSON go; a name that ends in a slash is a folder."""
     stem = stem_of(trace)
+    if output == "":
+        raise UsageError("-o was given an empty name", "name a file or a folder")
     if output is None:
         html_file = Path(f"{stem}.html")
     elif output.endswith("/") or os.path.isdir(output):
