@@ -105,6 +105,7 @@ def fill_small(database: sqlite3.Connection, samples: int) -> None:
 
 def run(trace: Path) -> None:
     """Fold and render; print the time of each stage and the peak of memory."""
+    from nsysparse.accounting.device import Options
     from nsysparse.accounting.samples import share_samples
     from nsysparse.analysis import analyze
     from nsysparse.flamegraph.flame import make_flame
@@ -124,7 +125,7 @@ def run(trace: Path) -> None:
         last = now
 
     with open_trace(trace) as opened, tempfile.TemporaryDirectory() as folder:
-        analysis = analyze(opened)
+        analysis = analyze(opened, Options(call_paths=False))
         stage("analyze")
         stacks = load_stacks(opened)
         stage(f"{len(stacks.stacks):,} distinct stacks")
