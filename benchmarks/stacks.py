@@ -115,10 +115,11 @@ def run(trace: Path) -> None:
     from nsysparse.stacks.load import load_stacks
 
     began = last = time.perf_counter()
+    used = time.process_time()
 
     def stage(what: str) -> None:
-        nonlocal last
-        now = time.perf_counter()
+        nonlocal last, used
+        now, cpu = time.perf_counter(), time.process_time()
         print(
             f"{what:<28} {now - last:7.1f} s   peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:5.2f} GB"
         )
