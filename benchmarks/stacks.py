@@ -120,10 +120,9 @@ def run(trace: Path) -> None:
     def stage(what: str) -> None:
         nonlocal last, used
         now, cpu = time.perf_counter(), time.process_time()
-        print(
-            f"{what:<28} {now - last:7.1f} s   peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:5.2f} GB"
-        )
-        last = now
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        print(f"{what:<28} {now - last:7.1f} s, {cpu - used:6.1f} s of CPU, peak {peak:5.2f} GB", flush=True)
+        last, used = now, cpu
 
     with open_trace(trace) as opened, tempfile.TemporaryDirectory() as folder:
         analysis = analyze(opened, Options(call_paths=False))
