@@ -75,6 +75,9 @@ SEVERITIES = ("info", "low", "medium", "high")
     show_default=True,
     help="Exit with 1 on a finding of at least this severity, or on an incomplete recording.",
 )
+@click.option(
+    "--no-call-paths", is_flag=True, help="Leave out call stacks: faster where millions of CPU samples were recorded."
+)
 @cache_option
 @force_option
 @click.option("--profile", is_flag=True, hidden=True, help="Print the time of each stage to stderr, as JSON.")
@@ -92,6 +95,7 @@ def command(
     thresholds: tuple[str, ...],
     top: int,
     fail_on: str,
+    no_call_paths: bool,
     cache: Path | None,
     force: bool,
     profile: bool,
@@ -122,7 +126,9 @@ def command(
     peak = None if link_peak is None else link_peak * 1e9
     settings = gather_settings(thresholds, Path.cwd())
     resolve(all_thresholds(), settings)  # an unknown name is refused before anything is read
-    options = Options(window, devices, request_range, requests, whole_names, peak, settings=settings)
+    options = Options(
+        window, devices, request_range, requests, whole_names, peak, call_paths=not no_call_paths, settings=settings
+    )
     html_file, json_file = _targets(trace, output, json_file)
     make_folder = output is not None and output.endswith("/")
     for target in (html_file, json_file):
