@@ -20,7 +20,6 @@ from typing import Any
 
 from census_bench import (
     Bench,
-    NsysparseError,
     build,
     dump,
     forked_once,
