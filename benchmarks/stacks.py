@@ -105,6 +105,7 @@ def fill_small(database: sqlite3.Connection, samples: int) -> None:
 
 def run(trace: Path) -> None:
     """Fold and render; print the time of each stage and the peak of memory."""
+    from nsysparse.accounting.device import Options
     from nsysparse.accounting.samples import share_samples
     from nsysparse.analysis import analyze
     from nsysparse.flamegraph.flame import make_flame
@@ -114,17 +115,17 @@ def run(trace: Path) -> None:
     from nsysparse.stacks.load import load_stacks
 
     began = last = time.perf_counter()
+    used = time.process_time()
 
     def stage(what: str) -> None:
-        nonlocal last
-        now = time.perf_counter()
-        print(
-            f"{what:<28} {now - last:7.1f} s   peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:5.2f} GB"
-        )
-        last = now
+        nonlocal last, used
+        now, cpu = time.perf_counter(), time.process_time()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        print(f"{what:<28} {now - last:7.1f} s, {cpu - used:6.1f} s of CPU, peak {peak:5.2f} GB", flush=True)
+        last, used = now, cpu
 
     with open_trace(trace) as opened, tempfile.TemporaryDirectory() as folder:
-        analysis = analyze(opened)
+        analysis = analyze(opened, Options(call_paths=False))
         stage("analyze")
         stacks = load_stacks(opened)
         stage(f"{len(stacks.stacks):,} distinct stacks")

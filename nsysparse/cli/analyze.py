@@ -77,6 +77,9 @@ SEVERITIES = ("info", "low", "medium", "high")
     show_default=True,
     help="Exit with 1 on a finding of at least this severity, or on an incomplete recording.",
 )
+@click.option(
+    "--no-call-paths", is_flag=True, help="Leave out call stacks: faster where millions of CPU samples were recorded."
+)
 @cache_option
 @force_option
 @click.option("--profile", is_flag=True, hidden=True, help="Print the time of each stage to stderr, as JSON.")
@@ -97,6 +100,7 @@ def command(
     thresholds: tuple[str, ...],
     top: int,
     fail_on: str,
+    no_call_paths: bool,
     cache: Path | None,
     force: bool,
     profile: bool,
@@ -134,7 +138,9 @@ def command(
     peak = None if link_peak is None else link_peak * 1e9
     settings = gather_settings(thresholds, Path.cwd())
     resolve(all_thresholds(), settings)  # an unknown name is refused before anything is read
-    options = Options(window, devices, request_range, requests, whole_names, peak, settings=settings)
+    options = Options(
+        window, devices, request_range, requests, whole_names, peak, call_paths=not no_call_paths, settings=settings
+    )
     html_file, json_file = _targets(trace, output, json_file)
     make_folder = output is not None and output.endswith("/")
     for target in (html_file, json_file):
@@ -195,6 +201,8 @@ def _analyze_census(
 def _targets(trace: Path, output: str | None, json_file: Path | None) -> tuple[Path, Path]:
     """Where the report and the JSON go; a name that ends in a slash is a folder."""
     stem = stem_of(trace)
+    if output == "":
+        raise UsageError("-o was given an empty name", "name a file or a folder")
     if output is None:
         html_file = Path(f"{stem}.html")
     elif output.endswith("/") or os.path.isdir(output):
