@@ -313,8 +313,8 @@ _TERMS = (
     (
         "lost-time",
         "Time without a kernel",
-        "The window minus kernels and whole graphs: idle time, and time in which only copies or memsets ran. It is split"
-        " so that each instant belongs to one finding: first to those with a cause of their own (copies, waits,"
+        "The window minus kernels and whole graphs: idle time, and time in which only copies or memsets ran. It is"
+        " split so that each instant belongs to one finding: first to those with a cause of their own (copies, waits,"
         " allocations), the one with the most to win first, then to what explains the rest. What no finding claims is"
         " shown as such.",
     ),
