@@ -311,6 +311,22 @@ _TERMS = (
         " the window.",
     ),
     (
+        "lost-time",
+        "Time without a kernel",
+        "The window minus kernels and whole graphs: idle time, and time in which only copies or memsets ran. It is"
+        " split so that each instant belongs to one finding: first to those with a cause of their own (copies, waits,"
+        " allocations), the one with the most to win first, then to what explains the rest. What no finding claims is"
+        " shown as such.",
+    ),
+    (
+        "sampler",
+        "Sampler",
+        "A profiler that looks N times a second. One that looks at the device sees a class of copies with a chance"
+        " equal to its share of the window: right in the mean, with a standard error of sqrt(p (1 - p) / looks), and"
+        " blind to most single operations that are shorter than its period. One that looks at CPU threads sees a copy"
+        " only while a thread is inside its call; no thread is inside an asynchronous copy.",
+    ),
+    (
         "outcome",
         "Outcome",
         "Every rule ends in one of four ways on every device: fired (a finding), quiet (looked, nothing to say),"
