@@ -1,7 +1,7 @@
 #!/bin/bash
 # Measure the census on a machine with an NVIDIA GPU, a CUDA toolkit (nvcc) and PyTorch.
 # Usage: census_device.sh OUT SECONDS WORKLOADS.py PART[:N][@SECONDS] ...
-#   parts: loads programs extreme[:repeats] cost[:repeats or load,load] duty[:repeats] idle[:repeats] lag kills[:runs] smi
+#   parts: loads programs extreme[:repeats] cost[:repeats or load,load] duty[:repeats] idle[:repeats] lag kills[:runs] switching[:runs] smi
 # OUT gets log.txt and results.tar.xz: one JSON a part, and the census files of loads, programs, lag and smi.
 set -u
 here=$(cd "$(dirname "$0")" && pwd); out=$1 seconds=$2 workloads=$3; shift 3

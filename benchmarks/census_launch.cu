@@ -5,7 +5,7 @@
 //   copies SECONDS          pinned and pageable copies of 4 kB to 32 MB both ways
 //   steady SECONDS US       kernels of US microseconds, back to back: the GPU is never idle. Prints progress.
 //   idle SECONDS            a small request every 200 ms, otherwise asleep
-//   mixed SECONDS END       kernels, copies, memsets, graphs from three threads; END: return, exit, _exit, fork, exec
+//   mixed SECONDS END N     kernels, copies, memsets, graphs from N threads; END: return, exit, _exit, fork, exec
 // Prints one line of JSON.
 #include <cuda_runtime.h>
 #include <algorithm>
@@ -22,7 +22,7 @@
 #include <vector>
 
 #define CHECK(call) do { cudaError_t e_ = (call); if (e_ != cudaSuccess) { \
-    fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(e_)); exit(9); } } while (0)
+    fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(e_)); _exit(9); } } while (0) // other threads are in CUDA
 
 __global__ void tiny(float *x) { if (threadIdx.x == 0) x[blockIdx.x] += 1.0f; }
 
@@ -209,10 +209,10 @@ static void mixed_thread(double seconds, unsigned seed)
     CHECK(cudaStreamSynchronize(s));
 }
 
-static int run_mixed(double seconds, const std::string &end, char **arguments)
+static int run_mixed(double seconds, const std::string &end, unsigned threads, char **arguments)
 {
     std::vector<std::thread> workers;
-    for (unsigned i = 0; i < 3; i++) workers.emplace_back(mixed_thread, seconds, i + (unsigned)getpid());
+    for (unsigned i = 0; i < threads; i++) workers.emplace_back(mixed_thread, seconds, i + (unsigned)getpid());
     if (end == "fork") {
         usleep((useconds_t)(seconds * 4e5));
         pid_t child = fork();
@@ -238,7 +238,7 @@ int main(int n, char **a)
     else if (load == "copies") run_copies(seconds);
     else if (load == "steady") run_steady(seconds, extra > 0 ? extra : 1000);
     else if (load == "idle") run_idle(seconds);
-    else if (load == "mixed") return run_mixed(seconds, n > 3 ? a[3] : "return", a);
+    else if (load == "mixed") return run_mixed(seconds, n > 3 ? a[3] : "return", n > 4 ? (unsigned)atoi(a[4]) : 3, a);
     else { fprintf(stderr, "usage: census_launch LOAD SECONDS [N]\n"); return 2; }
     return 0;
 }

@@ -14,7 +14,7 @@ from nsysparse.accounting.host import Activity
 from nsysparse.accounting.windows import whole_window
 from nsysparse.coverage import measure_coverage
 from nsysparse.errors import UsageError
-from nsysparse.findings import Finding, Outcome
+from nsysparse.findings import Finding, Outcome, rank
 from nsysparse.flamegraph import CallPaths, weigh_call_paths
 from nsysparse.integrity import Verdict, check_recording
 from nsysparse.integrity.export import META_TABLES
@@ -22,6 +22,7 @@ from nsysparse.joins.work import Work, load_work
 from nsysparse.recorded import Recorded, list_recorded
 from nsysparse.rules import run_rules
 from nsysparse.source import Trace
+from nsysparse.stacks.load import Stacks, load_stacks
 from nsysparse.verdict import state_verdict
 
 Progress = Callable[[str], None]
@@ -40,8 +41,10 @@ class Analysis:
         coverage: See :func:`nsysparse.coverage.measure_coverage`.
         recorded: What it holds and lacks.
         outcomes: What every rule said.
+        lost: Who is to blame for each device's time without a kernel, see :class:`nsysparse.rules.RuleRun`.
         verdict: Two or three sentences with the numbers that matter.
         call_paths: Who sent the work, weighed; None where it was not asked for.
+        stacks: The stacks behind them.
         version: Version of nsysparse.
     """
 
@@ -53,15 +56,16 @@ class Analysis:
     coverage: pl.DataFrame
     recorded: tuple[Recorded, ...]
     outcomes: tuple[Outcome, ...]
+    lost: pl.DataFrame
     verdict: tuple[str, ...]
     call_paths: CallPaths | None = None
+    stacks: Stacks | None = None
     version: str = __version__
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What the rules found, most to win first."""
-        found = [o for o in self.outcomes if isinstance(o, Finding)]
-        return tuple(sorted(found, key=lambda f: (-f.severity, -(f.bound_ns or 0), f.rule, f.device or 0)))
+        return rank(self.outcomes)
 
 
 def analyze(trace: Trace, options: Options | None = None, progress: Progress = lambda _: None) -> Analysis:
@@ -93,12 +97,13 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
             accounts.append(account_for(mine, row, options, activity, trace, holes))
         elif options.devices:
             raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
-    call_paths = None
+    call_paths, stacks = None, None
     if options.call_paths:
         progress("weighing call paths")
-        call_paths = weigh_call_paths(work, accounts, trace)
+        stacks = load_stacks(trace)
+        call_paths = weigh_call_paths(work, accounts, trace, stacks=stacks)
     progress("running rules")
-    outcomes = run_rules(accounts, work, integrity)
+    ruled = run_rules(accounts, work, integrity, trace, options.settings, stacks)
     return Analysis(
         trace_facts(trace),
         options,
@@ -107,9 +112,11 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
         integrity,
         measure_coverage(work),
         tuple(list_recorded(trace)),
-        outcomes,
-        tuple(state_verdict(accounts, work, integrity)),
+        ruled.outcomes,
+        ruled.lost,
+        tuple(state_verdict(accounts, work, integrity, rank(ruled.outcomes))),
         call_paths,
+        stacks,
     )
 
 

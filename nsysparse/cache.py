@@ -34,7 +34,6 @@ FORMAT = 1
 HEADER_BYTES = 100
 _ENTRY = re.compile(r"trace-[0-9a-f]{32}")
 _FACTS = "entry.json"
-_NOTE = b"nsysparse"
 
 
 class CacheError(NsysparseError):
@@ -110,10 +109,7 @@ class Store:
 
     def kept_facts(self) -> dict[str, Any] | None:
         """The facts of the recording as they were kept; None when nothing was."""
-        with contextlib.suppress(OSError, ValueError):
-            facts = json.loads((self._folder / _FACTS).read_text("utf-8"))
-            return facts if isinstance(facts, dict) else None
-        return None
+        return _load(self._folder / _FACTS)
 
     def get(self, table: str, columns: Mapping[str, tuple[str, str]]) -> tuple[pa.Table, dict[str, int]] | None:
         """What was kept of a read.
@@ -122,39 +118,40 @@ class Store:
             The columns and the repairs that reading them took; None when they are not there, or damaged.
         """
         file = self._file(table, columns)
+        note = _load(file.with_suffix(".json"))
         try:
+            if note is None or note["footer"] != _footer_sum(file):
+                return None
             found = pq.read_table(file, page_checksum_verification=True)
-            note = json.loads((found.schema.metadata or {})[_NOTE])
-        except (OSError, ValueError, KeyError, pa.ArrowException):
-            return None
-        wanted = [pa.field(name, _TYPES[kind]) for name, (_, kind) in columns.items()]
-        if found.schema.names != list(columns) or found.schema.types != [f.type for f in wanted]:
-            return None
-        if note.get("rows") != found.num_rows:
+        except (OSError, ValueError, pa.ArrowException):
             return None
         with contextlib.suppress(OSError):
             os.utime(self._folder / _FACTS)
-        return found.replace_schema_metadata(None), note["repaired"]
+        return found, note["repaired"]
 
     def put(
         self, table: str, columns: Mapping[str, tuple[str, str]], found: pa.Table, repaired: Mapping[str, int]
     ) -> None:
         """Keep a read, unless the recording changed meanwhile or the folder cannot take it; see ``problem``."""
-        note = json.dumps({"rows": found.num_rows, "repaired": dict(repaired)})
-        noted = found.replace_schema_metadata({_NOTE: note.encode()})
+        file = self._file(table, columns)
         options = {"compression": "lz4", "write_page_checksum": True}
-        self._keep(self._file(table, columns), lambda temporary: pq.write_table(noted, temporary, **options))
+        note: dict[str, object] = {"repaired": dict(repaired)}
+
+        def write(temporary: Path) -> None:
+            pq.write_table(found, temporary, **options)
+            note["footer"] = _footer_sum(temporary)
+
+        self._keep(file, write)
+        self._keep(file.with_suffix(".json"), lambda temporary: _save(temporary, note))
 
     def rows(self, table: str) -> int | None:
         """The number of rows of a table, where it was kept."""
-        with contextlib.suppress(OSError, ValueError):
-            number = json.loads(self._rows_file(table).read_text("utf-8"))
-            return number if isinstance(number, int) else None
-        return None
+        kept = _load(self._rows_file(table))
+        return kept["rows"] if kept and kept.get("table") == table else None
 
     def put_rows(self, table: str, number: int) -> None:
         """Keep the number of rows of a table."""
-        self._keep(self._rows_file(table), lambda temporary: temporary.write_text(json.dumps(number), "utf-8"))
+        self._keep(self._rows_file(table), lambda temporary: _save(temporary, {"table": table, "rows": number}))
 
     def _keep(self, file: Path, write: Callable[[Path], object]) -> None:
         if self.problem is not None or state_of(self._path) != self._state:
@@ -164,7 +161,7 @@ class Store:
             facts = self._folder / _FACTS
             if not facts.exists():
                 with _replacing(facts) as temporary:
-                    temporary.write_text(json.dumps(self.facts), "utf-8")
+                    _save(temporary, self.facts)
             with _replacing(file) as temporary:
                 write(temporary)
         except (OSError, pa.ArrowException) as error:
@@ -175,10 +172,7 @@ class Store:
         return self._folder / f"{_safe(table)}-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.parquet"
 
     def _rows_file(self, table: str) -> Path:
-        return self._folder / f"{_safe(table)}-{hashlib.sha256(table.encode()).hexdigest()[:16]}.json"
-
-
-_TYPES = {"int": pa.int64(), "text": pa.string(), "blob": pa.binary()}
+        return self._folder / f"{_safe(table)}-{hashlib.sha256(table.encode()).hexdigest()[:16]}.rows.json"
 
 
 REPORTS = (".nsys-rep", ".qdrep")  # read through an export by nsys, so that its state counts, too
@@ -212,10 +206,9 @@ def list_entries(folder: Path) -> list[Entry]:
     """
     found = []
     for entry in _entries(folder):
-        facts: dict[str, str] = {}
+        facts = _load(entry / _FACTS) or {}
         used = 0.0
-        with contextlib.suppress(OSError, ValueError):
-            facts = json.loads((entry / _FACTS).read_text("utf-8"))
+        with contextlib.suppress(OSError):
             used = (entry / _FACTS).stat().st_mtime
         sizes = []
         for file in entry.glob("*.parquet"):
@@ -248,6 +241,32 @@ def _entries(folder: Path) -> list[Path]:
         raise CacheError(f"no cache in {folder}: no such folder", "name the folder that was given with --cache")
     with _usable(folder):
         return [f for f in folder.iterdir() if _ENTRY.fullmatch(f.name) and f.is_dir() and not f.is_symlink()]
+
+
+def _save(file: Path, facts: Mapping[str, object]) -> None:
+    """Write a small JSON file, with a sum that tells whether it is whole."""
+    text = json.dumps(facts, sort_keys=True)
+    file.write_text(json.dumps({"facts": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}), "utf-8")
+
+
+def _load(file: Path) -> dict[str, Any] | None:
+    """Read it back; None when it is not there, or damaged."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        kept = json.loads(file.read_text("utf-8"))
+        if hashlib.sha256(kept["facts"].encode()).hexdigest() == kept["sha256"]:
+            facts: dict[str, Any] = json.loads(kept["facts"])
+            return facts
+    return None
+
+
+def _footer_sum(file: Path) -> str:
+    """A sum of a Parquet file's length and footer, which no checksum of the format covers (each page has its own)."""
+    size = file.stat().st_size
+    with file.open("rb") as opened:
+        opened.seek(max(0, size - 8))
+        length = int.from_bytes(opened.read(4), "little") + 8
+        opened.seek(max(0, size - length))
+        return hashlib.sha256(size.to_bytes(8, "little") + opened.read()).hexdigest()
 
 
 def _safe(table: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -30,6 +31,9 @@ class Finding:
         bound_ns: What winning it back could at most bring in the window; None when it cannot be said.
         evidence: The numbers, for machines: names end in ``_ns``, ``_bytes`` or ``_ratio``.
         instances: (start_ns, end_ns) of the worst operations, to be found in Nsight Systems.
+        slice_ns: (start_ns, end_ns) of a stretch of the timeline that shows it; None when there is none to show.
+        own_ns: Its part of the time without a kernel, when every instant is given to one finding only.
+        key: What tells several findings of one rule on one device apart.
     """
 
     rule: str
@@ -42,6 +46,15 @@ class Finding:
     bound_ns: int | None
     evidence: dict[str, object] = field(default_factory=dict)
     instances: tuple[tuple[int, int], ...] = ()
+    slice_ns: tuple[int, int] | None = None
+    own_ns: int | None = None
+    key: str = ""
+
+    @property
+    def id(self) -> str:
+        """Stable id of the finding: the rule, the device and, where there are several, what it is about."""
+        parts = [self.rule, "recording" if self.device is None else str(self.device)]
+        return ":".join([*parts, self.key] if self.key else parts)
 
 
 @dataclass(frozen=True)
@@ -71,3 +84,9 @@ class Failed:
 
 
 Outcome = Finding | Quiet | Skipped | Failed
+
+
+def rank(outcomes: Iterable[Outcome]) -> tuple[Finding, ...]:
+    """The findings among some outcomes, most to win first."""
+    found = (o for o in outcomes if isinstance(o, Finding))
+    return tuple(sorted(found, key=lambda f: (-f.severity, -(f.bound_ns or 0), f.rule, f.device or 0, f.key)))

@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
 from nsysparse.accounting.copies import HOST_KINDS
 from nsysparse.accounting.device import DeviceAccount
+from nsysparse.findings import Finding, Severity
 from nsysparse.integrity import Status, Verdict
 from nsysparse.joins.work import Work
 from nsysparse.units import count, duration, percent, size
 
 LOADING_WORTH_SAYING = 0.05  # of the wall
+COPIES_HEALTHY = 0.01  # of the window, in which a kernel or the feeding thread waited for a copy
+SUSPECTS = {"scalar_readback"}  # what everybody suspects: worth a word even where its price is small
+ABOUT_COPIES = {
+    *("pageable_copies", "state_offload", "scalar_readback", "serial_copies", "streamed_weights", "small_copies"),
+    *("slow_copies", "device_copies", "unified_memory"),
+}
 
 
-def state_verdict(accounts: list[DeviceAccount], work: Work, integrity: Verdict) -> list[str]:
+def state_verdict(
+    accounts: list[DeviceAccount], work: Work, integrity: Verdict, findings: Sequence[Finding] = ()
+) -> list[str]:
     """What an engineer reads first.
 
     Args:
         accounts: The devices that are reported on.
         work: The whole recording.
         integrity: Whether it can be trusted.
+        findings: What the rules found, most to win first.
     """
     sentences = []
     if not accounts:
         sentences.append(_nothing(work))
     for account in sorted(accounts, key=lambda a: (-a.busy.everything.length, a.number))[:2]:
         sentences.append(_where_time_went(account))
-        sentences.extend(s for s in (_copies(account), _idle(account), _loading(account)) if s)
+        mine = [f for f in findings if f.device == account.number and f.rule != "recording"]
+        if any(f.severity > Severity.INFO for f in mine):
+            said = _found(account, mine)
+        else:
+            said = [_copies(account) or (f"{mine[0].title}." if mine else None), _idle(account)]
+        sentences.extend(s for s in (*said, _loading(account)) if s)
     if len(accounts) > 2:
         sentences.append(f"{count(len(accounts) - 2)} more devices are accounted for below.")
     if integrity.status is not Status.OK:
@@ -60,6 +76,32 @@ def _where_time_went(account: DeviceAccount) -> str:
     return (
         f"{account.device['label']} was busy {percent(f['busy_ratio'])} of {duration(account.window.length_ns)}"
         f" ({account.window.basis}): {', '.join(kinds)}; idle {percent(f['idle_ratio'])}."
+    )
+
+
+def _found(account: DeviceAccount, findings: list[Finding]) -> list[str | None]:
+    """What there is most to win, what comes next, and whether copies are part of it."""
+    top = findings[0]
+    first = top.detail.split(". ", 1)[0].rstrip(".")
+    following = [f for f in findings[1:] if f.severity > Severity.INFO or f.rule in SUSPECTS][:1]
+    then = f" Then: {_lower(following[0].title)}." if following else ""
+    copies = [f for f in findings if f.rule in ABOUT_COPIES and f.severity > Severity.INFO]
+    return [f"Most to win: {_lower(top.title)}. {first}.{then}", None if copies else _healthy_copies(account)]
+
+
+def _lower(title: str) -> str:
+    """A title inside a sentence: abbreviations and names keep their capitals."""
+    return title[0].lower() + title[1:] if title[1:2].islower() else title
+
+
+def _healthy_copies(account: DeviceAccount) -> str | None:
+    """Copies that nobody waits for, where there are any; None where that cannot be said."""
+    f = account.figures()
+    if not f["copies_ns"] or f["held_up_ratio"] + f["host_blocked_in_copies_ratio"] > COPIES_HEALTHY:
+        return None
+    return (
+        f"Copies are healthy: {percent(f['copies_ratio'])} of the window; a submitted kernel waited for one in"
+        f" {percent(f['held_up_ratio'])} of it, the feeding thread in {percent(f['host_blocked_in_copies_ratio'])}."
     )
 
 

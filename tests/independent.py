@@ -56,7 +56,8 @@ def overlap(first: list[Span], second: list[Span]) -> int:
 
 
 @cache
-def _archive() -> dict[str, bytes]:
+def oracle_files() -> dict[str, bytes]:
+    """NVIDIA's reports of the recordings, ``RECORDING/REPORT.csv`` to content; empty where they are not there."""
     packed = next((f for d in FOLDERS if (f := d / "oracle.tar.xz").exists()), None)
     if packed is None:
         return {}
@@ -66,7 +67,7 @@ def _archive() -> dict[str, bytes]:
 
 def oracle(trace: str, report: str) -> list[dict[str, str]]:
     """Rows of a report that NVIDIA's tool made of a recording; skips where the archive is not there."""
-    files = _archive()
+    files = oracle_files()
     if not files:
         pytest.skip("NVIDIA's reports are not in this checkout")
     return list(csv.DictReader(io.StringIO(files[f"{trace}/{report}.csv"].decode())))

@@ -36,8 +36,8 @@ from nsysparse.report.timeline import exclusive, partition
 from nsysparse.source import open_trace
 
 SECTIONS = [
-    "verdict", "findings", "trust", "time", "timeline", "copies", "senders", "callpaths", "requests", "kernels", "nvtx", "idle",
-    "recorded", "definitions",
+    "verdict", "findings", "trust", "time", "timeline", "copies", "senders", "callpaths", "requests", "kernels",
+    "nvtx", "idle", "recorded", "definitions",
 ]  # fmt: skip
 TRACES = ("state_checkpoint", "llama_default", "p2p", "pinned_overlap_lossy", "graph_replay_graph")
 MAX_BYTES = 5_000_000

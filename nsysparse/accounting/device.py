@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -16,6 +17,7 @@ from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host, measu
 from nsysparse.accounting.loading import Loading, find_loading
 from nsysparse.accounting.nvtx import table_paths, table_start_end
 from nsysparse.accounting.requests import Requests, find_requests
+from nsysparse.accounting.sampling import RATES_HZ, table_sampling
 from nsysparse.accounting.timeline import bin_window
 from nsysparse.accounting.windows import (
     Window,
@@ -44,6 +46,8 @@ class Options:
         requests: Number of requests in the window.
         whole_names: Keep NVTX names apart that differ only in their digits.
         link_peak: Peak of the host link, bytes/s, where the model does not tell.
+        sampling_hz: Rates of the samplers that the exact shares are set against.
+        settings: Thresholds of rules that differ from their defaults, by full name (``rule.threshold``).
         call_paths: Whether to read call stacks and weigh call paths.
     """
 
@@ -53,6 +57,8 @@ class Options:
     requests: int | None = None
     whole_names: bool = False
     link_peak: float | None = None
+    sampling_hz: tuple[int, ...] = RATES_HZ
+    settings: Mapping[str, float] = field(default_factory=dict)
     call_paths: bool = True
 
     def __post_init__(self) -> None:
@@ -162,6 +168,7 @@ def account_for(
     requests = find_requests(work, copies, busy, repeats, options.request_range, options.requests)
     tables = {
         **_copy_tables(copies, work, busy, host, requests),
+        "sampling": table_sampling(copies, busy, host.threads["thread"], trace, options.sampling_hz),
         "memsets": copying.table_memsets(work, busy),
         "migrations": copying.table_migrations(work, busy),
         "kernels": running.table_kernels(kernels, trace, busy),

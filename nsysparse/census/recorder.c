@@ -134,6 +134,11 @@ struct rec_graph {
     uint32_t device, graph;
 };
 
+struct api_call { /* what a callback of an API domain is given */
+    int site;
+    const char *function;
+};
+
 #if defined(CENSUS_CHECK_HEADERS)
 #include <cupti_version.h>
 #include <cupti_activity.h>
@@ -183,6 +188,8 @@ SAME(rec_graph, correlation, CUpti_ActivityGraphTrace, correlationId);
 SAME(rec_graph, start, CUpti_ActivityGraphTrace, start);
 SAME(rec_graph, end, CUpti_ActivityGraphTrace, end);
 SAME(rec_graph, device, CUpti_ActivityGraphTrace, deviceId);
+SAME(api_call, site, CUpti_CallbackData, callbackSite);
+SAME(api_call, function, CUpti_CallbackData, functionName);
 _Static_assert(ACT_GRAPH == (int)CUPTI_ACTIVITY_KIND_GRAPH_TRACE, "kind");
 _Static_assert(ACT_PEER_COPY == (int)CUPTI_ACTIVITY_KIND_MEMCPY2, "kind");
 _Static_assert(ACT_KERNEL == (int)CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, "kind");
@@ -635,14 +642,25 @@ static void wake_helper(void)
     (void)ignored;
 }
 
+/* NVIDIA documents the exit of any API call as the place to take CUPTI out of a running process. With work under way on
+ * the GPU that ends programs (docs/census.md has the figures), so only the exit of a call that has waited for work will
+ * do: then this thread, at least, has nothing under way. Other threads can. */
+static bool may_finalize(const struct api_call *call)
+{
+#ifdef CENSUS_FINALIZE_ANYWHERE
+    return call->site == SITE_EXIT;
+#else
+    return call->site == SITE_EXIT && call->function != NULL && strstr(call->function, "Synchronize") != NULL;
+#endif
+}
+
 static void callback(void *unused, int domain, uint32_t id, const void *data)
 {
     (void)unused;
     if (domain == DOMAIN_RESOURCE && id == CBID_INIT_FINISHED) {
         atomic_store(&init_finished, true);
         wake_helper();
-    } else if (domain == DOMAIN_DRIVER_API && data != NULL && *(const int *)data == SITE_EXIT) {
-        /* The exit of an API call is where NVIDIA documents that CUPTI can be taken out of a running process. */
+    } else if (domain == DOMAIN_DRIVER_API && data != NULL && may_finalize(data)) {
         int expected = FINALIZE_WANTED;
         if (!atomic_compare_exchange_strong(&finalize_state, &expected, FINALIZE_RUNNING)) return;
         cupti.finalize();
@@ -1083,7 +1101,7 @@ static void detach(void)
     if (conf.finalize_when_off && cupti.finalize != NULL && cupti.enable_domain != NULL) {
         cupti.flush_all(FLUSH_FORCED);
         atomic_store(&finalize_state, FINALIZE_WANTED);
-        cupti.enable_domain(1, subscriber, DOMAIN_DRIVER_API); /* the next API call of the program does it */
+        cupti.enable_domain(1, subscriber, DOMAIN_DRIVER_API); /* the program's next wait does it */
     } else {
         cupti.unsubscribe(subscriber);
     }
@@ -1093,7 +1111,7 @@ static void attach_again(void)
 {
     int expected = FINALIZE_WANTED;
     if (atomic_compare_exchange_strong(&finalize_state, &expected, FINALIZE_NOT)) {
-        cupti.unsubscribe(subscriber); /* no API call came: CUPTI is still there */
+        cupti.unsubscribe(subscriber); /* no wait came: CUPTI is still there */
     } else if (expected == FINALIZE_RUNNING) {
         return; /* a thread of the program is taking it out right now */
     } else if (expected == FINALIZE_DONE) {

@@ -22,8 +22,12 @@ COMMANDS = {
     "analyze": ("analyze", "Analyze a recording; write an HTML report and a JSON file."),
     "census": ("census", "Count a live program's GPU work with a recorder that can stay in production."),
     "info": ("info", "Say what a recording holds, what it lacks, and whether it can be trusted."),
+    "rules": ("rules", "List the rules that find stalls, or print the page of one."),
     "query": ("query", "Run one of the shipped SQL queries, or your own, on any export version."),
     "flamegraph": ("flamegraph", "Draw who sent the work, or what changed between two recordings."),
+    "export": ("export", "Write a recording as Parquet, Arrow, CSV, SQLite or a Perfetto trace."),
+    "scrub": ("scrub", "Copy a recording without what it says about the machine and its people."),
+    "stats": ("stats", "Print the tables of nsys stats and nsys analyze: same names, same figures."),
     "cache": ("cache", "List or clear what --cache has kept."),
 }
 

@@ -12,11 +12,14 @@ import click
 
 from nsysparse.cli.options import (
     cache_option,
+    device_option,
     force_option,
     note_cache_problem,
     progress_line,
+    stem_of,
     top_option,
     trace_argument,
+    window_option,
 )
 from nsysparse.cli.tables import cell
 from nsysparse.errors import UsageError
@@ -41,20 +44,8 @@ SEVERITIES = ("info", "low", "medium", "high")
     type=click.Path(readable=False, path_type=Path),
     help="The JSON file. [default: beside the report]",
 )
-@click.option(
-    "--window",
-    metavar="WINDOW",
-    help="What shares are shares of: whole, ranges, steady, START..END (1.5s..2500ms), nvtx:REGEX or request:N"
-    " (from the Nth on). [default: steady where top-level NVTX ranges repeat, else whole]",
-)
-@click.option(
-    "--device",
-    "devices",
-    type=int,
-    multiple=True,
-    metavar="N",
-    help="Only this device, by its number in the report; repeatable.",
-)
+@window_option("What shares are shares of", "steady where top-level NVTX ranges repeat, else whole")
+@device_option
 @click.option(
     "--request-range",
     metavar="REGEX",
@@ -67,6 +58,14 @@ SEVERITIES = ("info", "low", "medium", "high")
     type=float,
     metavar="GB/S",
     help="Peak of the host link in one direction, where the GPU's model does not tell.",
+)
+@click.option(
+    "--set",
+    "thresholds",
+    multiple=True,
+    metavar="RULE.THRESHOLD=VALUE",
+    help="Change a threshold of a rule, as in launch_bound.low=0.3; repeatable. Also read from [tool.nsysparse] of the"
+    " nearest nsysparse.toml or pyproject.toml. 'nsysparse rules NAME' lists them.",
 )
 @top_option(20, "rows of each table of the report")
 @click.option(
@@ -93,6 +92,7 @@ def command(
     requests: int | None,
     whole_names: bool,
     link_peak: float | None,
+    thresholds: tuple[str, ...],
     top: int,
     fail_on: str,
     no_call_paths: bool,
@@ -117,12 +117,18 @@ def command(
     from nsysparse.outputs.files import check_target, write_together
     from nsysparse.outputs.json import to_json
     from nsysparse.report import render_report
+    from nsysparse.rules import thresholds as all_thresholds
+    from nsysparse.rules.settings import gather_settings, resolve
     from nsysparse.source import open_trace
 
     if requests is not None and request_range is not None:
         raise UsageError("both --requests and --request-range were given", "give one of them")
     peak = None if link_peak is None else link_peak * 1e9
-    options = Options(window, devices, request_range, requests, whole_names, peak, not no_call_paths)
+    settings = gather_settings(thresholds, Path.cwd())
+    resolve(all_thresholds(), settings)  # an unknown name is refused before anything is read
+    options = Options(
+        *(window, devices, request_range, requests, whole_names, peak), call_paths=not no_call_paths, settings=settings
+    )
     html_file, json_file = _targets(trace, output, json_file)
     make_folder = output is not None and output.endswith("/")
     for target in (html_file, json_file):
@@ -147,9 +153,7 @@ def command(
 
 def _targets(trace: Path, output: str | None, json_file: Path | None) -> tuple[Path, Path]:
     """Where the report and the JSON go; a name that ends in a slash is a folder."""
-    stem = os.path.basename(os.path.abspath(trace))
-    for suffix in (".sqlite", ".nsys-rep", ".qdrep", ".db"):
-        stem = stem.removesuffix(suffix)
+    stem = stem_of(trace)
     if output is None:
         html_file = Path(f"{stem}.html")
     elif output.endswith("/") or os.path.isdir(output):
@@ -163,11 +167,16 @@ def _targets(trace: Path, output: str | None, json_file: Path | None) -> tuple[P
 
 
 def _summarize(analysis: Analysis) -> None:
+    from nsysparse.findings import Severity
+
     for sentence in analysis.verdict:
         click.echo(cell(sentence, ""))
-    for finding in analysis.findings:
+    shown = [f for f in analysis.findings if f.severity > Severity.INFO]
+    for finding in shown:
         click.echo(f"\n[{finding.severity.name.lower()}] {cell(finding.title, '')}\n    {cell(finding.detail, '')}")
         click.echo(f"    What to do: {cell(finding.remedy, '')}")
+    if len(shown) < len(analysis.findings):
+        click.echo(f"\n{len(analysis.findings) - len(shown)} more findings for information are in the report.")
     click.echo("")
 
 

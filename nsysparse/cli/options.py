@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,15 @@ cache_option = click.option(
     show_envvar=True,
     help="Keep what was read in this folder, so that the next command on TRACE skips reading. [default: off]",
 )
+device_option = click.option(
+    "--device",
+    "devices",
+    type=int,
+    multiple=True,
+    metavar="N",
+    help="Only this device, by its number in the report; repeatable.",
+)
+WINDOWS = "whole, ranges, steady, START..END (1.5s..2500ms), nvtx:REGEX or request:N (from the Nth on)"
 force_option = click.option("--force", is_flag=True, help="Replace files that exist.")
 
 
@@ -37,6 +47,19 @@ def top_option(default: int, what: str) -> Callable[[click.decorators.FC], click
     )
 
 
+def window_option(meaning: str, default: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    """``--window WINDOW``."""
+    return click.option("--window", metavar="WINDOW", help=f"{meaning}: {WINDOWS}. [default: {default}]")
+
+
+def stem_of(trace: Path) -> str:
+    """A trace's name without the suffix that says what it is."""
+    stem = os.path.basename(os.path.abspath(trace))
+    for suffix in (".sqlite", ".nsys-rep", ".qdrep", ".db"):
+        stem = stem.removesuffix(suffix)
+    return stem
+
+
 def note_cache_problem(trace: Trace) -> None:
     """Say on stderr if the cache could not keep something: the result is right all the same."""
     from nsysparse.source.cached import CachedBackend
@@ -45,4 +68,14 @@ def note_cache_problem(trace: Trace) -> None:
         click.echo(f"Note: not everything was kept in the cache: {trace.backend.store.problem}", err=True)
 
 
-__all__ = ["cache_option", "force_option", "note_cache_problem", "progress_line", "top_option", "trace_argument"]
+__all__ = [
+    "cache_option",
+    "device_option",
+    "force_option",
+    "note_cache_problem",
+    "progress_line",
+    "stem_of",
+    "top_option",
+    "trace_argument",
+    "window_option",
+]

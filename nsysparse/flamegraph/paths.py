@@ -13,7 +13,7 @@ from nsysparse.flamegraph.flame import Flame, make_flame
 from nsysparse.flamegraph.tables import table_copy_paths, table_waiting_paths
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
-from nsysparse.stacks.load import load_stacks
+from nsysparse.stacks.load import Stacks, load_stacks
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,16 @@ class CallPaths:
 
 
 def weigh_call_paths(
-    work: Work, accounts: Sequence[DeviceAccount], trace: Trace, *, lines: bool = True, keep_noise: bool = False
+    work: Work,
+    accounts: Sequence[DeviceAccount],
+    trace: Trace,
+    *,
+    lines: bool = True,
+    keep_noise: bool = False,
+    stacks: Stacks | None = None,
 ) -> CallPaths:
-    """Read the stacks and weigh the call paths; see :func:`nsysparse.flamegraph.flame.make_flame`."""
-    stacks = load_stacks(trace)
+    """Read the stacks (unless given) and weigh the call paths; see :func:`nsysparse.flamegraph.flame.make_flame`."""
+    stacks = stacks or load_stacks(trace)
     flame = make_flame(work, accounts, stacks, trace, lines=lines, keep_noise=keep_noise)
     return CallPaths(
         flame,

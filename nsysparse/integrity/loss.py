@@ -18,7 +18,8 @@ from nsysparse.joins.work import Work
 
 JUMP_SUSPECT = 2_049  # largest seen in public exports of unknown completeness
 JUMP_CERTAIN = 8_192  # calls that nsys skips explain no gap of this size
-EMPTY_RUN = 3  # neighbouring ranges without a call
+EMPTY_RUN = 3  # neighbouring ranges without a call, where the ids jump at the same time
+EMPTY_RUN_ALONE = 10  # the same, and as many siblings with calls, where no other sign supports it
 SIBLINGS_ALIKE = 0.9  # share of the other ranges that must hold the same number of calls
 TAIL_RATIO = 0.05  # of the recording, between the last GPU operation and the last call that sent work
 MISSING_RATIO = 0.01  # of work calls without a GPU row, from which the recording is called incomplete
@@ -146,13 +147,13 @@ def check_empty_ranges(work: Work, jumps: tuple[Hole, ...]) -> Check:
     if not ranges.height:
         return Check("empty_ranges", title, Status.NOT_APPLICABLE, "No finished NVTX range was recorded.", {})
     counts = _calls_inside(ranges, _work_calls(work))
-    runs = _suspicious_runs(ranges.with_columns(calls=pl.Series(counts)))
+    runs = _believable(_suspicious_runs(ranges.with_columns(calls=pl.Series(counts))), jumps)
     if not runs.height:
         return Check("empty_ranges", title, Status.OK, "No run of NVTX ranges lacks the calls its siblings hold.", {})
     worst = (
         runs.sort("start_ns", "ranges", descending=[False, True]).sort("missing", descending=True).row(0, named=True)
     )
-    sure = any(h.start_ns < worst["end_ns"] and worst["start_ns"] < h.end_ns for h in jumps)
+    sure = bool(worst["sure"])
     text = (
         f"{units.count(worst['ranges'])} of {units.count(worst['all'])} ranges '{worst['label']}' hold no CUDA call,"
         f" their siblings {units.count(worst['typical'])} each: about {units.count(worst['missing'])} calls are missing"
@@ -174,17 +175,29 @@ def check_empty_ranges(work: Work, jumps: tuple[Hole, ...]) -> Check:
     return Check("empty_ranges", title, status, text, {k: worst[k] for k in keys} | {"confirmed": sure}, holes)
 
 
+def _believable(runs: pl.DataFrame, jumps: tuple[Hole, ...]) -> pl.DataFrame:
+    """The runs that a jump of the ids supports (``sure``), and those long enough to stand alone."""
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    overlaps = [(start < h.end_ns) & (end > h.start_ns) for h in jumps]
+    alone = (pl.col("ranges") >= EMPTY_RUN_ALONE) & (pl.col("held") >= EMPTY_RUN_ALONE)
+    sure = pl.any_horizontal(overlaps) if overlaps else pl.lit(False)
+    return runs.with_columns(sure=sure).filter(pl.col("sure") | alone)
+
+
 def _calls_inside(ranges: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]:
     """Calls that start inside each range on its thread; a binary search a thread."""
     counts = np.zeros(ranges.height, np.int64)
-    threads = ranges["thread"].unique().to_list()
-    by_thread = calls.filter(pl.col("thread").is_in(threads)).sort("start_ns").partition_by("thread", as_dict=True)
-    for thread in threads:
-        here = (ranges["thread"] == thread).to_numpy()
-        starts = by_thread[(thread,)]["start_ns"].to_numpy() if (thread,) in by_thread else np.empty(0, np.int64)
-        low = np.searchsorted(starts, ranges["start_ns"].to_numpy()[here], side="left")
-        high = np.searchsorted(starts, ranges["end_ns"].to_numpy()[here], side="right")
-        counts[here] = high - low
+    on = ranges["thread"].to_numpy()
+    order = np.argsort(on, kind="stable")
+    threads, first = np.unique(on[order], return_index=True)
+    mine = calls.select("thread", "start_ns").filter(pl.col("thread").is_in(threads.tolist()))
+    by_thread = mine.sort("start_ns").partition_by("thread", as_dict=True)
+    begins, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
+    for thread, here in zip(threads.tolist(), np.split(order, first[1:]), strict=True):
+        if (thread,) in by_thread:
+            starts = by_thread[(thread,)]["start_ns"].to_numpy()
+            low = np.searchsorted(starts, begins[here], side="left")
+            counts[here] = np.searchsorted(starts, ends[here], side="right") - low
     return counts
 
 
@@ -192,34 +205,48 @@ def _suspicious_runs(ranges: pl.DataFrame) -> pl.DataFrame:
     """Runs of empty ranges.
 
     Returns:
-        ``label``, ``process``, ``ranges``, ``all``, ``typical``, ``missing``, ``start_ns``, ``end_ns``.
+        ``label``, ``process``, ``ranges``, ``all``, ``held``, ``typical``, ``missing``, ``start_ns``, ``end_ns``.
     """
     group = ["thread", "path"]
     held = pl.col("calls") > 0
+    slim = ranges.select(*group, "start_ns", "end_ns", "calls").with_row_index("row")
+    # Most groups are ruled out by their sums; only what is left is put in order.
     mixed = (
-        ranges.group_by(group)
-        .agg((~held).sum().alias("empty"), held.sum().alias("held"))
+        slim.group_by(group)
+        .agg(
+            pl.len().alias("all"),
+            (~held).sum().alias("empty"),
+            held.sum().alias("held"),
+            pl.col("calls").filter(held).mode().min().alias("typical"),
+        )
         .filter((pl.col("empty") >= EMPTY_RUN) & (pl.col("held") > 0))
     )
-    ranges = ranges.join(mixed.select(group), on=group, how="semi")
-    ordered = ranges.sort(*group, "start_ns").with_columns(
-        all=pl.len().over(group),
-        typical=pl.col("calls").filter(held).mode().first().over(group),
-        change=(held != held.shift(1)).fill_null(True).over(group),
+    slim = slim.join(mixed.select(*group, "all", "held", "typical"), on=group)
+    alike = slim.group_by(group).agg((pl.col("calls") == pl.col("typical")).sum() / pl.col("held").first())
+    alike = alike.filter(pl.col("calls") >= SIBLINGS_ALIKE)
+    ordered = (
+        slim.join(alike.select(group), on=group, how="semi")
+        .sort(*group, "start_ns", "row")
+        .with_columns(run=(held != held.shift(1)).fill_null(True).over(group).cum_sum().over(group))
     )
-    alike = ((pl.col("calls") == pl.col("typical")) & held).sum().over(group) / held.sum().over(group)
-    ordered = ordered.with_columns(alike=alike, run=pl.col("change").cum_sum().over(group))
-    return (
-        ordered.filter(~held & (pl.col("alike") >= SIBLINGS_ALIKE))
+    runs = (
+        ordered.filter(~held)
         .group_by(*group, "run")
         .agg(
-            pl.col("label", "process", "all", "typical").first(),
+            pl.col("row", "all", "held", "typical").first(),
             pl.len().cast(pl.Int64).alias("ranges"),
             pl.col("start_ns").min(),
             pl.col("end_ns").max(),
         )
         .filter(pl.col("ranges") >= EMPTY_RUN)
-        .with_columns(missing=pl.col("ranges") * pl.col("typical"))
+    )
+    return (
+        runs.with_columns(
+            ranges["label"].gather(runs["row"]),
+            ranges["process"].gather(runs["row"]),
+            missing=pl.col("ranges") * pl.col("typical"),
+        )
+        .drop("row")
         .sort("missing", "start_ns", "label", descending=[True, False, False])
     )
 

@@ -128,38 +128,51 @@ def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]
         Row of the call, -1 where there is none (correlation 0 or NULL, or a call that was not recorded).
     """
     result = np.full(work.height, -1, np.int64)
-    ids = work["correlation"].fill_null(0).to_numpy()
-    processes = work["process"]
-    only, single = calls["process"].unique(), processes.n_unique() == 1
-    for process in processes.unique(maintain_order=True).to_list():
-        if process is None:  # very old rows without a process: safe only when one process made calls
-            if only.len() != 1:
-                continue
-            process, here = only[0], processes.is_null().to_numpy()
-        elif single:
-            here = np.ones(work.height, np.bool_)
-        else:
-            here = (processes == process).fill_null(False).to_numpy()
-        rows = np.flatnonzero(here & (ids != 0))
-        mine = calls if only.len() == 1 and only[0] == process else calls.filter(pl.col("process") == process)
-        mine = mine.select("call", "correlation").filter(
-            pl.col("correlation").is_not_null() & (pl.col("correlation") != 0)
-        )
-        if rows.size and mine.height:
-            result[rows] = _look_up(ids[rows], mine["correlation"].to_numpy(), mine["call"].to_numpy())
+    only = calls["process"].unique()
+    # Very old rows have no process: safe only when one process made calls.
+    processes = work["process"].fill_null(only[0]) if only.len() == 1 else work["process"]
+    usable = calls.select("process", "correlation", "call", "start_ns").filter(
+        pl.col("correlation").is_not_null() & (pl.col("correlation") != 0) & pl.col("process").is_not_null()
+    )
+    sent = pl.DataFrame({"process": processes, "row": np.arange(work.height)}).with_columns(
+        work.select("correlation", "start_ns")
+    )
+    sent = sent.filter(
+        pl.col("process").is_not_null() & pl.col("correlation").is_not_null() & (pl.col("correlation") != 0)
+    )
+    mine = usable.partition_by("process", as_dict=True, include_key=False)
+    for process, part in sent.partition_by("process", as_dict=True, include_key=False).items():
+        if process in mine:
+            result[part["row"].to_numpy()] = _look_up(part, mine[process])
     return result
 
 
-def _look_up(
-    wanted: npt.NDArray[np.int64], ids: npt.NDArray[np.int64], calls: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """The first call with each id: by direct address where the ids are dense, else by binary search."""
+def _look_up(work: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]:
+    """The call of each operation within one process: by direct address where the ids are dense, else by search."""
+    wanted, ids, rows = (f.to_numpy() for f in (work["correlation"], calls["correlation"], calls["call"]))
     low, high = int(ids.min()), int(ids.max())
-    if high - low <= 8 * ids.size + 1_000_000:
+    if high - low > 8 * ids.size + 1_000_000:
+        order = np.argsort(ids, kind="stable")
+        at = np.minimum(np.searchsorted(ids[order], wanted), ids.size - 1)
+        found = np.where(ids[order][at] == wanted, rows[order][at], -1)
+        repeated = np.unique(ids).size != ids.size
+    else:
         table = np.full(high - low + 1, -1, np.int64)
-        table[ids[::-1] - low] = calls[::-1]  # the first of repeated ids is written last
+        table[ids - low] = rows
         inside = (wanted >= low) & (wanted <= high)
-        return np.where(inside, table[np.where(inside, wanted - low, 0)], -1)
-    order = np.argsort(ids, kind="stable")
-    at = np.minimum(np.searchsorted(ids[order], wanted), ids.size - 1)
-    return np.where(ids[order][at] == wanted, calls[order][at], -1)
+        found = np.where(inside, table[np.where(inside, wanted - low, 0)], -1)
+        repeated = bool((table[ids - low] != rows).any())
+    return _latest_before(work, calls, found) if repeated else found
+
+
+def _latest_before(work: pl.DataFrame, calls: pl.DataFrame, found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where ids come again later in a process: the latest call with the id that began before the operation did.
+
+    ``found`` stays where no call with the id began before the operation (a broken clock).
+    """
+    order = calls.select("correlation", "start_ns", "call").sort("correlation", "start_ns")
+    asked = work.select("correlation", "start_ns").with_row_index("row").sort("correlation", "start_ns")
+    best = asked.join_asof(order, on="start_ns", by="correlation", check_sortedness=False).sort("row")["call"]
+    return (
+        best.fill_null(-1).to_numpy() if not best.null_count() else np.where(best.is_null(), found, best.fill_null(-1))
+    )

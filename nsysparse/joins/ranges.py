@@ -109,7 +109,7 @@ def _named(events: pl.DataFrame, trace: Trace, whole_names: bool) -> pl.DataFram
             how="left",
             maintain_order="left",
         )
-        .join(_domain_names(trace), on=["process", "domain"], how="left", maintain_order="left")
+        .join(domain_names(trace), on=["process", "domain"], how="left", maintain_order="left")
         .with_columns(
             name=prefix + pl.coalesce("value", pl.col("text").str.split("\x00").list.first(), pl.lit("(unnamed)"))
         )
@@ -122,7 +122,7 @@ def _named(events: pl.DataFrame, trace: Trace, whole_names: bool) -> pl.DataFram
     return events.join(texts, on=key, how="left", maintain_order="left", nulls_equal=True)
 
 
-def _domain_names(trace: Trace) -> pl.DataFrame:
+def domain_names(trace: Trace) -> pl.DataFrame:
     """(``process``, ``domain``) to ``domain_name``, from the rows that register domains."""
     rows = trace.frame("nvtx").filter(
         (pl.col("type") == schema.NVTX_DOMAIN) & (pl.col("domain") != 0) & pl.col("thread").is_not_null()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -98,6 +99,63 @@ def _write_all(contents: Mapping[Path, bytes]) -> None:
         raise
 
 
+@contextlib.contextmanager
+def staged_file(path: Path, force: bool, recording: Path | None = None) -> Iterator[Path]:
+    """A temporary file beside the target, which takes the target's place when the block ends well.
+
+    Raises:
+        OutputError: It could not be written; nothing is left behind.
+    """
+    check_target(path, force, recording)
+    temporary = _stage(path, b"")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException as error:
+        for left in (temporary, *(Path(f"{temporary}-{s}") for s in ("journal", "wal", "shm"))):
+            left.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _failed(path, error) from error
+        raise
+
+
+@contextlib.contextmanager
+def staged_folder(path: Path, force: bool, recording: Path | None = None) -> Iterator[Path]:
+    """A temporary folder beside the target, whose files move into the target when the block ends well.
+
+    With ``force``, files of the same names are replaced; nothing else in an existing folder is touched.
+
+    Raises:
+        OutputError: It could not be written; nothing is left behind.
+    """
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path} is a file", "name a folder with -o")
+    if recording is not None and path.exists() and path.samefile(recording):
+        raise OutputError(f"{path} is the recording: it is never changed", "name another folder with -o")
+    if path.is_dir() and not force and any(path.iterdir()):
+        raise OutputError(f"the folder {path} is not empty", "add --force to write into it, or name another with -o")
+    if not path.parent.is_dir():
+        raise OutputError(f"the folder {path.parent} does not exist", "make it first")
+    try:
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:64]}.", suffix=".tmp"))
+    except OSError as error:
+        raise _failed(path, error) from error
+    try:
+        yield temporary
+        path.mkdir(exist_ok=True)
+        for file in sorted(temporary.iterdir()):
+            os.replace(file, path / file.name)
+    except OSError as error:
+        raise _failed(path, error) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _failed(path: Path, error: OSError | ValueError) -> OutputError:
+    why = error.strerror if isinstance(error, OSError) else str(error)
+    return OutputError(f"cannot write {path}: {why}", "choose another place with -o")
+
+
 def _stage(path: Path, data: bytes) -> Path:
     """Write to a temporary file beside the target."""
     with _reported(path):
@@ -124,5 +182,4 @@ def _reported(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise OutputError(f"cannot write {path}: {why}", "choose another place with -o") from error
+        raise _failed(path, error) from error

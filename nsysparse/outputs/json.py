@@ -36,6 +36,7 @@ def to_dict(analysis: Analysis, max_rows: int = MAX_ROWS) -> dict[str, Any]:
         "recorded": [dataclasses.asdict(r) for r in analysis.recorded],
         "findings": [_finding(f) for f in analysis.findings],
         "rules": [_outcome(o) for o in analysis.outcomes],
+        "lost_time": _plain(analysis.lost.to_dicts()),
         "devices": [_device(d, max_rows) for d in analysis.devices],
         "call_paths": _call_paths(analysis, max_rows),
     }
@@ -85,7 +86,8 @@ def table_to_dict(frame: pl.DataFrame, max_rows: int = MAX_ROWS) -> dict[str, An
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    return dict(_plain(dataclasses.asdict(finding) | {"severity": finding.severity.name.lower()}))
+    severity = {"severity": finding.severity.name.lower()}
+    return dict(_plain({"id": finding.id} | dataclasses.asdict(finding) | severity))
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:

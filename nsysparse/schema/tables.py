@@ -56,6 +56,7 @@ COPIES = Table(
         _col("src_ordinal", "srcDeviceId", "source device of a peer copy"),
         _col("dst_ordinal", "dstDeviceId", "destination device of a peer copy"),
         _col("cause", "migrationCause", "cause of a unified-memory migration"),
+        _col("address", "virtualAddress", "address of a unified-memory migration"),
         _col("copy_count", "copyCount", "copies that this record stands for", default=1),
     ),
     flag="nsys profile -t cuda",

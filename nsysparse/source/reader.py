@@ -129,8 +129,8 @@ def _fetch_all(
     """Fetch ranges of rows, each on a connection of its own; an interrupt stops them all at their next batch."""
     stop = Event()
 
-    def seen(batch: pa.RecordBatch) -> None:
-        notes.watch.add(batch.num_rows, batch.nbytes)
+    def seen(rows: int, size_bytes: int) -> None:
+        notes.watch.add(rows, size_bytes)
         if stop.is_set():
             raise InterruptedError
 
@@ -182,7 +182,7 @@ def _fetch(
     table: str,
     columns: Mapping[str, tuple[str, str]],
     rows: tuple[int, int] | None,
-    seen: Callable[[pa.RecordBatch], None],
+    seen: Callable[[int, int], None],
 ) -> pa.Table:
     import adbc_driver_sqlite.dbapi as adbc  # needs its shared library only when something is read
 
@@ -192,10 +192,10 @@ def _fetch(
     with adbc.connect(uri) as connection, connection.cursor() as cursor:
         cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
         cursor.execute(f"SELECT {seed} UNION ALL SELECT {wanted} FROM {quoted(table)}{where}")
-        batches = []
+        batches: list[pa.RecordBatch] = []
         reader = cursor.fetch_record_batch()
         for batch in reader:
-            seen(batch)
+            seen(batch.num_rows - (not batches), batch.nbytes)  # the first row of the first batch is the typed one
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema).slice(1)
 

@@ -83,11 +83,13 @@ class Trace:
     def has(self, name: str) -> bool:
         """Whether a canonical table was recorded with at least one row."""
         source = schema.TABLES[name].source(self.tables)
-        return source is not None and (name in self._frames or self.backend.row_count(source) > 0)
+        return source is not None and self.row_count(name) > 0
 
     def row_count(self, name: str) -> int:
         """Rows of a canonical table; 0 when the export has no such table."""
         source = schema.TABLES[name].source(self.tables)
+        if name in self._frames:  # counting in SQLite is a scan
+            return self._frames[name].height
         return 0 if source is None else self.backend.row_count(source)
 
     def frame(self, name: str) -> pl.DataFrame:

@@ -1,0 +1,262 @@
+"""``nsysparse stats``: nsys's statistics reports and analysis rules."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nsysparse.cli.options import cache_option, force_option, note_cache_problem, progress_line
+from nsysparse.cli.tables import cell, format_option, output_option
+from nsysparse.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nsysparse.source import Trace
+    from nsysparse.stats import Report, Table
+
+# What nsys stats prints when no report is named.
+USUAL = ("nvtx_sum", "osrt_sum", "cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum")
+IDS = ("id", "ctx", "strm", "address")  # ends of columns whose numbers are no amounts
+TEXT_WIDTH = 24  # of a column of texts, at least
+SCREEN_ROWS = 50  # of a table on the terminal, unless --top says otherwise
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="TRACE... [REPORT]...")
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="NAME[:OPTION=N]",
+    help="Run this rule of nsys analyze instead; repeatable. Options as nsys has them: gpu_gaps:gap=1.",
+)
+@click.option("--by-trace", is_flag=True, help="Of several traces, list each apart instead of all together.")
+@click.option("--list", "list_them", is_flag=True, help="List the reports and rules.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Keep the first N rows. [default: all; {SCREEN_ROWS} on the terminal; what nsys keeps for rules]",
+)
+@format_option
+@output_option
+@force_option
+@cache_option
+def command(
+    names: tuple[str, ...],
+    rules: tuple[str, ...],
+    by_trace: bool,
+    list_them: bool,
+    top: int | None,
+    form: str | None,
+    output: Path | None,
+    force: bool,
+    cache: Path | None,
+) -> None:
+    """Print the reports of nsys stats for TRACE: same names, columns and figures.
+
+    Arguments that name a report are reports, all others are traces. Of several traces, a summary is made of all events
+    together, and a list of events gets a column for the trace. Where nsys's figure misleads, a note below the table
+    says so; the CSV is as nsys writes it. See docs/stats.md for every deliberate difference.
+
+    \b
+    Examples:
+      nsysparse stats trace.sqlite
+      nsysparse stats trace.sqlite cuda_gpu_kern_sum cuda_api_sum
+      nsysparse stats rank0.sqlite rank1.sqlite nvtx_sum --by-trace --format csv
+      nsysparse stats trace.sqlite --rule gpu_gaps:gap=1
+    """
+    from nsysparse.source import open_trace
+    from nsysparse.stats import find_reports, find_rules, make_table, pick
+
+    known = find_reports()
+    if list_them:
+        _list(known, find_rules())
+        return
+    traces = [n for n in names if n not in known or Path(n).exists()]
+    reports = [known[n] for n in names if n in known and not Path(n).exists()]
+    reports += [_configured(rule, find_rules()) for rule in rules]
+    if not traces:
+        raise UsageError("no trace was named", "nsysparse stats TRACE [REPORT]...; --list shows the reports")
+    for name in traces:
+        if not Path(name).exists() and "." not in name and "/" not in name:
+            pick(name, known)  # a misspelt report: say so, instead of a missing file
+    reports = reports or [known[n] for n in USUAL]
+    with ExitStack() as stack, progress_line("stats") as progress:
+        opened = [stack.enter_context(open_trace(t, cache)) for t in traces]
+        tables = []
+        for report in reports:
+            progress(report.name)
+            tables.append(make_table(report, opened, by_trace, top))
+        for one in opened:
+            note_cache_problem(one)
+        lacking = [t.report.name for t in tables if not _recorded(t.report, opened)]
+    _write(tables, [Path(t) for t in traces], form, output, force, top, lacking)
+
+
+def _configured(text: str, known: dict[str, Report]) -> Report:
+    """A rule with its options: ``gpu_gaps:gap=1``."""
+    from nsysparse.stats import pick
+
+    name, *settings = text.split(":")
+    report = pick(name, known, "rule")
+    options = dict(report.options)
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        if key not in options or not value.isdigit():
+            raise UsageError(
+                f"cannot read '{setting}' of the rule {name}",
+                f"its options: {', '.join(f'{k}={v}' for k, v in options.items()) or 'none'}",
+            )
+        options[key] = int(value)
+    return report.build(options) if report.build is not None else report
+
+
+def _list(reports: dict[str, Report], rules: dict[str, Report]) -> None:
+    for heading, known in (("Reports", reports), ("Rules (--rule)", rules)):
+        click.echo(f"{heading}:")
+        for report in known.values():
+            options = "".join(f" [{k}={v}]" for k, v in report.options.items())
+            click.echo(f"  {report.name:<22} {report.title}{options}")
+
+
+def _recorded(report: Report, traces: Sequence[Trace]) -> bool:
+    return not report.needs or any(t.has(n) for t in traces for n in report.needs)
+
+
+def _write(
+    tables: list[Table],
+    traces: list[Path],
+    form: str | None,
+    output: Path | None,
+    force: bool,
+    top: int | None,
+    lacking: list[str],
+) -> None:
+    suffix = output.suffix.lstrip(".").lower() if output else ""
+    form = form or (suffix if suffix in {"csv", "json", "parquet"} else "table")
+    if output is None and form == "table":
+        for table in tables:
+            _print(table, top or SCREEN_ROWS, table.report.name in lacking)
+        return
+    if output is None:
+        _to_stdout(tables, form)
+        return
+    from nsysparse.outputs.files import check_target, write_bytes
+
+    contents = _files(tables, form, output)
+    for path in contents:
+        for trace in traces:
+            check_target(path, force, trace, make_folder=len(contents) > 1)
+    for path, data in contents.items():
+        if len(contents) > 1:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, data, force)
+        click.echo(f"Wrote {path}")
+
+
+def _files(tables: list[Table], form: str, output: Path) -> dict[Path, bytes]:
+    """What goes where: one file for one table or for JSON, else one a table in a folder."""
+    if form == "json" and not output.is_dir():
+        from nsysparse.outputs.tables import to_json
+
+        return {output: to_json(tables).encode()}
+    if len(tables) == 1 and not output.is_dir():
+        return {output: _rendered(tables[0], form)}
+    if output.suffix:
+        raise UsageError(
+            f"{len(tables)} tables do not fit into one file", "name a folder with -o, or use --format json"
+        )
+    suffix = "txt" if form == "table" else form
+    return {output / f"{t.report.name}.{suffix}": _rendered(t, form) for t in tables}
+
+
+def _rendered(table: Table, form: str) -> bytes:
+    from nsysparse.outputs.tables import to_csv, to_json, to_parquet
+
+    if form == "csv":
+        return to_csv(table).encode()
+    if form == "json":
+        return to_json([table]).encode()
+    if form == "parquet":
+        return to_parquet(table)
+    import io
+
+    from rich.console import Console
+
+    text = io.StringIO()
+    Console(file=text, width=200).print(_drawn(table, table.frame.height))
+    return "\n".join([text.getvalue(), *(f"Note: {n}" for n in table.notes), ""]).encode()
+
+
+def _to_stdout(tables: list[Table], form: str) -> None:
+    if form == "parquet":
+        if len(tables) > 1 or sys.stdout.isatty():
+            raise UsageError("Parquet does not go there", "name a file or a folder with -o")
+        data = _rendered(tables[0], form)
+    elif form == "json":
+        from nsysparse.outputs.tables import to_json
+
+        data = to_json(tables).encode()
+    else:
+        data = b"\n".join(_rendered(t, form) for t in tables)
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _print(table: Table, rows: int, lacking: bool) -> None:
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
+    drawing = _drawn(table, rows)
+    console.width = max(console.width, console.measure(drawing).minimum)  # digits are never cut, lines may wrap
+    console.print(f"{table.report.name}: {table.report.title}", style="bold")
+    if not table.frame.height:
+        console.print("  not recorded\n" if lacking else "  no rows\n")
+        return
+    console.print(drawing)
+    left = table.rows_total - min(rows, table.frame.height)
+    if left:
+        console.print(f"  {left:,} more rows: --top N, or --format csv")
+    for note in table.notes:
+        console.print(f"  Note: {cell(note, '')}")
+    console.print()
+
+
+def _drawn(table: Table, rows: int):  # type: ignore[no-untyped-def]
+    """The first rows as a rich table, numbers with thousands separators."""
+    from rich import box
+    from rich.table import Table as Drawing
+    from rich.text import Text
+
+    from nsysparse.outputs.tables import decimals_of
+
+    frame = table.frame.head(rows)
+    drawing = Drawing(box=box.SIMPLE_HEAD, pad_edge=False)
+    columns: list[list[Text]] = []
+    for column in frame.iter_columns():
+        name, numeric = column.name, column.dtype.is_numeric()
+        cells = [Text(_number(v, name, decimals_of(name))) for v in column.to_list()]
+        widest = max([len(name), *(len(c) for c in cells)])
+        least = widest if numeric else min(widest, TEXT_WIDTH)
+        drawing.add_column(
+            Text(name), justify="right" if numeric else "left", overflow="ellipsis", no_wrap=True, min_width=least
+        )
+        columns.append(cells)
+    for row in zip(*columns, strict=True):
+        drawing.add_row(*row)
+    return drawing
+
+
+def _number(value: object, column: str, decimals: int) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.{decimals}f}"
+    is_amount = isinstance(value, int) and not column.lower().endswith(IDS)
+    return f"{value:,}" if is_amount else cell(value, "")

@@ -1,0 +1,160 @@
+"""Silent host time around bursts of copies, and whether it belongs to them.
+
+Between a copy call and the thread's next CUDA call a trace shows nothing: the thread may be allocating and filling the
+buffer that the copy goes to, or doing something else altogether. It is taken to belong to the copies only if something
+says so, in this order:
+
+* an NVTX range that holds these copies and launches nothing: the time inside that range;
+* CPU samples in the silence: most of those that can be named lie in functions that only these copies' call stacks have;
+* comparison: next to most of these bursts the thread is silent for several times as long as it usually is after a
+  synchronization, and OS runtime calls were recorded, so that waiting for work is not taken for work.
+
+By samples and by comparison only what exceeds the usual silence is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from nsysparse.intervals import Intervals
+from nsysparse.rules._price import Waits
+from nsysparse.rules._scene import Scene
+
+NAMED_SAMPLES = 5  # samples that must be named before they count as a sign
+OWN_SHARE = 0.8  # share of them that must lie in the copies' own functions
+OTHER_SILENCES = 20  # other silences that make a comparison
+EXCESS = 4  # times the thread's usual silence
+
+
+@dataclass(frozen=True)
+class Around:
+    """Silent time that belongs to some copies.
+
+    Attributes:
+        by_thread: Thread to its instants.
+        sign: ``nvtx``, ``samples`` or ``comparison``.
+        silent_ns: All silence next to these copies, whether or not it belongs to them.
+        usual_ns: The threads' median silence elsewhere; None when it was not needed.
+        samples: CPU samples in the silence: all, named, and named in the copies' own functions.
+    """
+
+    by_thread: dict[int, Intervals]
+    sign: str
+    silent_ns: int
+    usual_ns: int | None
+    samples: tuple[int, int, int] | None = None
+
+    def evidence(self) -> dict[str, Any]:
+        """The figures, for a finding."""
+        found: dict[str, Any] = {
+            "sign": self.sign,
+            "silent_ns": self.silent_ns,
+            "usual_silence_ns": self.usual_ns,
+        }
+        if self.samples:
+            found |= dict(zip(("samples", "samples_named", "samples_own"), self.samples, strict=True))
+        return found
+
+
+def around_copies(scene: Scene, copies: pl.DataFrame, waits: Waits) -> Around | None:
+    """The silent time around some copies that can be said to belong to them, None when nothing says so."""
+    by_range = _by_range(scene, copies, waits)
+    if by_range is not None:
+        return by_range
+    silences, usual = _silences(scene, waits)
+    if not silences:
+        return None
+    total = sum(s.length for s in silences.values())
+    trimmed = {t: _less(s, usual) for t, s in silences.items()}
+    samples = _samples(scene, copies, silences)
+    if samples and samples[1] >= NAMED_SAMPLES and samples[2] >= OWN_SHARE * samples[1]:
+        return Around(trimmed, "samples", total, usual, samples)
+    if usual is None or not scene.recording.osrt.height:
+        return None
+    lengths = np.concatenate([s.end - s.start for s in silences.values()])
+    long = int((lengths >= EXCESS * max(usual, 1)).sum())
+    if long >= copies["burst"].n_unique() / 2:
+        return Around(trimmed, "comparison", total, usual, samples)
+    return None
+
+
+def _by_range(scene: Scene, copies: pl.DataFrame, waits: Waits) -> Around | None:
+    """Time inside the NVTX ranges of the copies, where nothing is launched under these ranges' path."""
+    launching = pl.concat([scene.account.kernels["path"], scene.work.graphs["path"]])
+    chosen = copies.filter((pl.col("path") > 0) & (pl.col("range") >= 0) & ~pl.col("path").is_in(launching.implode()))
+    if chosen.height < copies.height * OWN_SHARE:
+        return None
+    ranges = scene.work.ranges.frame[chosen["range"].unique().sort()]
+    ranges = ranges.filter("finished")
+    found = {
+        int(thread): Intervals.union_of(part["start_ns"], part["end_ns"])
+        for (thread,), part in ranges.group_by("thread", maintain_order=True)
+        if thread in waits.spans
+    }
+    silent = sum((r - waits.spans[t]).length for t, r in found.items())
+    return Around(found, "nvtx", silent, None) if found else None
+
+
+def _silences(scene: Scene, waits: Waits) -> tuple[dict[int, Intervals], int | None]:
+    """Silences next to these calls, without waiting in OS runtime calls, and the threads' median silence elsewhere."""
+    turns = scene.turns
+    ours = turns.with_columns(
+        mine=pl.col("call").is_in(waits.calls["call"].implode()), synced=pl.col("does") == "synchronize"
+    )
+    thread = pl.col("thread")
+    # A synchronization just before the first copy of a burst is part of it: it waits for what the copy needs.
+    leads = ~pl.col("mine") & pl.col("synced") & pl.col("mine").shift(-1).over(thread).fill_null(False)
+    ours = ours.with_columns(mine=pl.col("mine") | leads)
+    ours = ours.with_columns(
+        before_mine=pl.col("mine").shift(1).over(thread).fill_null(False),
+        before_synced=pl.col("synced").shift(1).over(thread).fill_null(False),
+        from_ns=pl.col("start_ns") - pl.col("pause_ns"),
+    ).filter(pl.col("pause_ns") > 0)
+    near = ours.filter((pl.col("mine") | pl.col("before_mine")) & thread.is_in(list(waits.spans)))
+    other = ours.filter(
+        ~(pl.col("mine") | pl.col("before_mine")) & pl.col("before_synced") & thread.is_in(list(waits.spans))
+    )
+    usual = _median(scene, other)
+    window = scene.account.window
+    found = {}
+    for (name,), part in near.group_by("thread", maintain_order=True):
+        union = Intervals.union_of(part["from_ns"], part["start_ns"]).clip(window.start_ns, window.end_ns)
+        found[int(name)] = union - scene.recording.os_waits(int(name))
+    return found, usual
+
+
+def _median(scene: Scene, pauses: pl.DataFrame) -> int | None:
+    """Median silence without waiting in OS runtime calls; None of too few."""
+    if pauses.height < OTHER_SILENCES:
+        return None
+    lengths = []
+    for (thread,), part in pauses.group_by("thread", maintain_order=True):
+        waits = scene.recording.os_waits(int(thread)).covered(part["from_ns"], part["start_ns"])
+        lengths.append(part["pause_ns"].to_numpy() - waits)
+    return round(float(np.median(np.concatenate(lengths))))
+
+
+def _less(silences: Intervals, usual: int | None) -> Intervals:
+    """Each silence without its last ``usual`` ns."""
+    return Intervals.union_of(silences.start, silences.end - (usual or 0))
+
+
+def _samples(scene: Scene, copies: pl.DataFrame, silences: dict[int, Intervals]) -> tuple[int, int, int] | None:
+    """CPU samples in the silences: all, those that call stacks can name, those in the copies' own functions."""
+    recording = scene.recording
+    if not recording.samples.height:
+        return None
+    inside = recording.samples_in(silences)
+    mine = scene.turns.filter(pl.col("thread").is_in(list(silences)))["call"]
+    ours = copies["call"].drop_nulls().unique()
+    foreign = set(recording.call_stacks.own_functions(mine.filter(~mine.is_in(ours.implode()))))
+    own = set(recording.call_stacks.own_functions(ours)) - foreign
+    frames = recording.call_stacks.functions(inside["stack"])
+    named = frames.filter(pl.col("function").is_in(own | foreign))["stack"].unique()
+    hit = frames.filter(pl.col("function").is_in(own))["stack"].unique()
+    counts = [int(inside["stack"].is_in(stacks.implode()).sum()) for stacks in (named, hit)]
+    return inside.height, counts[0], counts[1]

@@ -1,0 +1,212 @@
+"""What findings are made of: severity, senders, figures of copies, worst instances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from nsysparse.findings import Finding, Severity
+from nsysparse.intervals import Intervals
+from nsysparse.rules._frameworks import framework
+from nsysparse.rules._periods import cadence
+from nsysparse.rules._price import Price, Waits
+from nsysparse.rules._scene import Scene
+from nsysparse.rules._stacks import split_paths
+from nsysparse.units import count, duration, percent
+
+WORST = 5  # instances listed
+SENDERS = 6
+CONFIDENCES = ("low", "medium", "high")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finding with the instants that it claims, for the exclusive split."""
+
+    finding: Finding
+    claim: Intervals
+
+
+def judge(scene: Scene, rule: str, share: float, confidence: str) -> tuple[Severity, str] | None:
+    """Severity by share, None below the rule's floor.
+
+    A window shorter than ``recording.short_window_ns``, or one of an incomplete recording, never gives more than
+    medium, and lowers the confidence by one step.
+    """
+    limits = {name: scene.settings[f"{rule}.{name}"] for name in ("floor", "low", "medium", "high")}
+    if share < limits["floor"]:
+        return None
+    severity = Severity(sum(share >= limits[name] for name in ("low", "medium", "high")))
+    doubtful = scene.wall_ns < scene.settings["recording.short_window_ns"] or len(scene.holes) > 0
+    if doubtful:
+        severity = min(severity, Severity.MEDIUM)
+        confidence = CONFIDENCES[max(CONFIDENCES.index(confidence) - 1, 0)]
+    return severity, confidence
+
+
+def window_phrase(scene: Scene) -> str:
+    """What the shares of wall time in a finding are shares of."""
+    window = scene.account.window
+    if scene.loading_end_ns > window.start_ns:
+        return "of the window after model loading"
+    return "of the window"
+
+
+def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None) -> dict[str, Any]:
+    """Figures of a set of copies, and who sends them."""
+    window = scene.account.window
+    n, size = int(copies["copy_count"].sum()), int(copies["bytes"].sum())
+    took = int((copies["end_ns"] - copies["start_ns"]).sum())
+    direct = copies.filter("direct")
+    in_call = int(direct["in_call_ns"].sum())
+    figures: dict[str, Any] = {
+        "copies": n,
+        "bytes": size,
+        "median_bytes": copies["bytes"].median(),
+        "bytes_per_request": size / scene.requests if scene.requests else None,
+        "requests": scene.requests,
+        "bytes_per_second": size / (window.length_ns / 1e9),
+        "gpu_time_ns": took,
+        "exposed_ns": int(copies["exposed_ns"].sum()),
+        "exposed_window_ratio": int(copies["exposed_ns"].sum()) / window.length_ns,
+        "in_call_ns": in_call if direct.height else None,
+        "in_call_window_ratio": in_call / window.length_ns if direct.height else None,
+        "bandwidth": size * 1e9 / took if took else None,
+        "call_bandwidth": int(direct["bytes"].sum()) * 1e9 / in_call if in_call else None,
+        "senders": senders(scene, copies),
+        "call_paths": scene.recording.call_stacks.paths(direct),
+        "cadence": cadence(burst_starts(copies), scene.work, window),
+    }
+    if waits is not None:
+        figures["threads"] = [
+            {"thread": thread_name(scene, t), "waited_ns": s.length, "launches": t in scene.feeders[:1]}
+            for t, s in waits.spans.items()
+        ]
+    return figures
+
+
+def burst_starts(copies: pl.DataFrame) -> pl.Series:
+    """When each burst began on the host; copies without a burst count one by one."""
+    key = pl.coalesce("burst", -pl.col("start_ns"))
+    begun = pl.coalesce("call_start_ns", "start_ns").min().alias("at")
+    return copies.group_by(key.alias("key")).agg(begun).sort("at").to_series(1)
+
+
+def senders(scene: Scene, copies: pl.DataFrame) -> list[dict[str, Any]]:
+    """NVTX path, thread and API of the copies, largest first."""
+    order = ("bytes", "copies", "nvtx", "path_by", "thread", "api", "kind_name", "src", "dst")
+    table = (
+        copies.group_by("path", "path_by", "thread", "api", "kind_name", "src", "dst")
+        .agg(
+            pl.col("copy_count").sum().alias("copies"),
+            pl.col("bytes").sum(),
+            pl.col("in_call_ns").sum(),
+            pl.col("exposed_ns").sum(),
+        )
+        .join(scene.account.paths.select("path", nvtx="text"), on="path", how="left")
+        .with_columns(pl.col("api").cast(pl.String), pl.col("path_by").cast(pl.String))
+        .sort(*order, descending=[True, True, *([False] * (len(order) - 2))], nulls_last=True)
+    )
+    return [
+        {
+            "nvtx": row["nvtx"] if row["path"] else None,
+            "nvtx_by": row["path_by"],
+            "thread": thread_name(scene, row["thread"]),
+            "api": row["api"],
+            "kind": f"{row['kind_name']} {row['src']} to {row['dst']}",
+            **{k: row[k] for k in ("copies", "bytes", "in_call_ns", "exposed_ns")},
+        }
+        for row in table.head(SENDERS).to_dicts()
+    ]
+
+
+def thread_name(scene: Scene, thread: int | None) -> str | None:
+    """Name and number of a thread that feeds the device."""
+    row = scene.account.host.threads.filter(pl.col("thread") == thread)
+    return f"{row['name'][0]} ({row['tid'][0]})" if row.height else None
+
+
+def from_where(figures: dict[str, Any]) -> str:
+    """NVTX paths and stacks in a few words, as in `` from a/b (tensor.cpu())``; empty when neither was recorded."""
+    rows: list[dict[str, Any]] = figures["senders"]
+    paths = list(dict.fromkeys(str(r["nvtx"]) for r in rows if r["nvtx"]))
+    split = split_paths(figures["call_paths"])
+    parts = [", ".join(paths[:3])] if paths else []
+    if split:
+        shown = "; ".join(f"{text} ({count(n)})" if len(split) > 1 else text for text, n in split[:3])
+        parts.append(f"({shown})" if parts else shown)
+    return f" from {' '.join(parts)}" if parts else ""
+
+
+def every(figures: dict[str, Any]) -> str:
+    """The cadence in words, as in `` every 5.4 ms (+-1.0%)``; empty when it is irregular or unknown."""
+    beat = figures["cadence"]
+    if not isinstance(beat, dict) or not beat["regular"]:
+        return ""
+    nvtx = f", the period of range '{beat['nvtx']}'" if beat["nvtx"] else ""
+    return f" every {duration(beat['period_ns'])} (+-{percent(beat['spread_ratio'])}{nvtx})"
+
+
+def worst_copies(copies: pl.DataFrame) -> tuple[tuple[int, int], ...]:
+    """The copies that held host or device longest, by the times of their calls where they have one of their own."""
+    spans = copies.select(
+        start=pl.when(pl.col("direct") & pl.col("waits")).then("call_start_ns").otherwise("start_ns"),
+        end=pl.when(pl.col("direct") & pl.col("waits")).then("call_end_ns").otherwise("end_ns"),
+    )
+    return worst_spans(spans["start"], spans["end"])
+
+
+def worst_spans(start: pl.Series, end: pl.Series) -> tuple[tuple[int, int], ...]:
+    """The longest of many intervals."""
+    frame = pl.DataFrame({"start": start, "end": end}).drop_nulls()
+    longest = frame.with_columns(took=pl.col("end") - pl.col("start")).sort("took", "start", descending=[True, False])
+    return tuple((int(s), int(e)) for s, e in longest.select("start", "end").head(WORST).iter_rows())
+
+
+def slice_around(
+    scene: Scene, instances: tuple[tuple[int, int], ...], period_ns: object = None
+) -> tuple[int, int] | None:
+    """A stretch of the timeline that shows the worst instance with what lies around it."""
+    if not instances:
+        return None
+    start, end = instances[0]
+    margin = int(period_ns) if isinstance(period_ns, int) else 0
+    margin = max(margin, end - start, 100_000)
+    window = scene.account.window
+    return max(start - margin, window.start_ns), min(end + margin, window.end_ns)
+
+
+def make(
+    scene: Scene,
+    rule: str,
+    judged: tuple[Severity, str],
+    *,
+    title: str,
+    detail: str,
+    remedy: str,
+    price: Price,
+    figures: dict[str, Any],
+    instances: tuple[tuple[int, int], ...],
+    key: str = "",
+) -> Found:
+    """A finding on a device."""
+    beat = figures.get("cadence")
+    period = beat["period_ns"] if isinstance(beat, dict) else None
+    evidence = {**figures, **price.evidence(scene), "framework": framework(scene)}
+    finding = Finding(
+        rule,
+        judged[0],
+        judged[1],
+        scene.account.number,
+        title,
+        detail,
+        remedy,
+        price.bound_ns,
+        evidence,
+        instances,
+        slice_around(scene, instances, period),
+        key=key,
+    )
+    return Found(finding, price.claim)

@@ -1,0 +1,194 @@
+"""What winning something back could at most bring.
+
+A call that blocks its thread for ``d`` ns can delay the GPU by at most ``d``: without it the thread would do all that
+follows ``d`` earlier. So its price is the time inside the call in which nothing ran but its own copy, and then, of the
+idle time that follows at once, at most as much as the thread had waited for running kernels (time in which it could
+have run ahead). Time in which other copies ran is theirs, whoever waited meanwhile.
+A copy that nobody waits for costs what it held up: a kernel had been submitted and had not started. Threads work side
+by side, so the wall gets shorter by at most what the thread that loses most would save; threads are never added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from nsysparse.intervals import Intervals
+from nsysparse.rules._scene import Scene
+
+
+@dataclass(frozen=True)
+class Price:
+    """An upper bound with its instants.
+
+    Attributes:
+        bound_ns: What could at most be won of the window.
+        claim: The instants behind it, all without a kernel; of several threads, of any of them.
+        by_thread: The claim of each thread that feeds the device.
+        waited_ns: Time that any of these threads was inside the calls; it overlaps kernels as well.
+        idle_while_ns: Time in which nothing ran but the calls' own copies while one of them was inside.
+        after_ns: Time without a kernel right after the calls, within the bound.
+        around_ns: Silent host time around the calls that was told to belong to them; None when that cannot be told.
+        held_up_ns: Time in which these copies kept a submitted kernel from starting.
+        latency_ratio: Share of the requests' latency, by the thread of each; None without requests.
+    """
+
+    bound_ns: int
+    claim: Intervals
+    by_thread: Mapping[int, Intervals]
+    waited_ns: int
+    idle_while_ns: int
+    after_ns: int
+    around_ns: int | None
+    held_up_ns: int
+    latency_ratio: float | None
+
+    def wall_ratio(self, scene: Scene) -> float:
+        """Share of the window, without the phase that loads a model."""
+        return min(self.bound_ns / scene.wall_ns, 1.0)
+
+    def share(self, scene: Scene) -> float:
+        """The larger of the shares of wall time and of request latency."""
+        return max(self.wall_ratio(scene), self.latency_ratio or 0.0)
+
+    def evidence(self, scene: Scene) -> dict[str, Any]:
+        """The figures, for a finding."""
+        return {
+            "bound_ns": self.bound_ns,
+            "bound_window_ratio": self.bound_ns / scene.account.window.length_ns,
+            "bound_wall_ratio": self.wall_ratio(scene),
+            "bound_latency_ratio": self.latency_ratio,
+            "host_waited_ns": self.waited_ns,
+            "idle_while_host_waited_ns": self.idle_while_ns,
+            "idle_after_ns": self.after_ns,
+            "around_ns": self.around_ns,
+            "held_up_ns": self.held_up_ns,
+        }
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Calls that blocked their threads.
+
+    Attributes:
+        spans: Thread to the union of its calls.
+        calls: Their rows of ``scene.turns``.
+    """
+
+    spans: Mapping[int, Intervals]
+    calls: pl.DataFrame = field(repr=False)
+
+
+def waits_for(scene: Scene, copies: pl.DataFrame) -> Waits:
+    """The calls that hold a thread up for some copies: those that wait, and the synchronizations that follow them.
+
+    A synchronization belongs to the copy that its thread sent last, if it sent nothing else since; the call of such a
+    copy belongs to it even if it does not wait by itself.
+    """
+    ids = copies.filter("direct")["call"].drop_nulls().unique()
+    turns = scene.turns
+    syncs = turns.filter((pl.col("does") == "synchronize") & pl.col("last_work").is_in(ids.implode()))
+    synced = syncs["last_work"].unique()
+    held = pl.col("waits") | pl.col("call").is_in(synced.implode())
+    own = turns.filter(pl.col("call").is_in(ids.implode()) & held)
+    return waits_in(scene, pl.concat([own, syncs]))
+
+
+def waits_in(scene: Scene, calls: pl.DataFrame) -> Waits:
+    """Calls of the threads that feed the device, by thread."""
+    mine = calls.filter(pl.col("thread").is_in(scene.feeders))
+    window = scene.account.window
+    spans = {
+        int(thread): Intervals.union_of(part["start_ns"], part["end_ns"]).clip(window.start_ns, window.end_ns)
+        for (thread,), part in mine.group_by("thread", maintain_order=True)
+    }
+    return Waits(spans, mine)
+
+
+def price(
+    scene: Scene,
+    waits: Waits,
+    copies: pl.DataFrame | None = None,
+    around: Mapping[int, Intervals] | None = None,
+    ahead: Waits | None = None,
+    held_up: bool = True,
+) -> Price:
+    """Price some blocking calls and copies.
+
+    Args:
+        scene: The device.
+        waits: The calls.
+        copies: The calls' own copies.
+        around: Silent host time that belongs to them, by thread.
+        ahead: Those of the calls without which the thread could have gone on; by default all. What a thread waits for
+            because it needs it does not let it run ahead.
+        held_up: Whether the time in which the copies held a submitted kernel up counts as well.
+    """
+    by_thread, after, none = {}, 0, Intervals.none()
+    own = none if copies is None else Intervals.union_of(copies["from_ns"], copies["to_ns"])
+    to_win = scene.idle | (own & scene.lost)
+    for thread, spans in waits.spans.items():
+        inside = spans & to_win
+        free = (waits if ahead is None else ahead).spans.get(thread, none)
+        following = _idle_after(scene, thread, free)
+        nearby = (around or {}).get(thread, none) & scene.lost
+        by_thread[thread] = inside | following | nearby
+        after += (following - inside - nearby).length
+    all_spans, claim = _union(waits.spans.values()), _union(by_thread.values())
+    held = (scene.account.busy.held_up - scene.holes) & own if held_up else none
+    extra = (held - claim).length
+    largest = max((c.length for c in by_thread.values()), default=0)
+    return Price(
+        largest + extra,
+        claim | held,
+        by_thread,
+        all_spans.length,
+        (all_spans & to_win).length,
+        after,
+        None if around is None else sum((a - waits.spans.get(t, none)).length for t, a in around.items()),
+        held.length,
+        latency_ratio(scene, by_thread),
+    )
+
+
+def _union(parts: Iterable[Intervals]) -> Intervals:
+    found = Intervals.none()
+    for part in parts:  # threads
+        found = found | part
+    return found
+
+
+def _idle_after(scene: Scene, thread: int, spans: Intervals) -> Intervals:
+    """Idle time right after each span, at most as long as the span had run beside kernels."""
+    busy = scene.account.busy
+    idle = busy.idle
+    if not len(spans) or not len(idle):
+        return Intervals.none()
+    lead = busy.compute.covered(spans.start, spans.end)
+    at = np.searchsorted(idle.start, spans.end, side="right") - 1
+    safe = np.maximum(at, 0)
+    inside = (at >= 0) & (spans.end < idle.end[safe]) & (lead > 0)
+    until = np.minimum(spans.end + lead, idle.end[safe])
+    found = Intervals.union_of(spans.end[inside], until[inside])
+    return found - scene.recording.os_waits(thread)
+
+
+def latency_ratio(scene: Scene, by_thread: Mapping[int, Intervals]) -> float | None:
+    """Share of the requests' latency that lies in the instants of their own threads."""
+    requests = scene.account.requests
+    if requests is None or requests.frame is None:
+        return None
+    frame = requests.frame.filter(pl.col("latency_ns") > 0)
+    total = int(frame["latency_ns"].sum())
+    if not total:
+        return None
+    inside = 0
+    for thread, claim in by_thread.items():
+        mine = frame.filter(pl.col("thread") == thread)
+        start = mine["start_ns"].to_numpy()
+        inside += int(claim.covered(start, start + mine["latency_ns"].to_numpy()).sum())
+    return inside / total

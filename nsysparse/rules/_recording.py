@@ -1,0 +1,58 @@
+"""What rules read of a recording beyond the accounts: stacks, samples and OS runtime calls, when first asked."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import polars as pl
+
+from nsysparse.intervals import Intervals
+from nsysparse.joins.work import Work
+from nsysparse.rules._stacks import CallStacks
+from nsysparse.source import Trace
+from nsysparse.stacks.load import Stacks
+
+
+class Recording:
+    """The rest of a recording, for all devices.
+
+    Attributes:
+        call_stacks: Stacks of CUDA calls and of samples.
+    """
+
+    def __init__(self, trace: Trace, work: Work, stacks: Stacks | None = None) -> None:
+        self._trace = trace
+        self.call_stacks = CallStacks(trace, work, stacks)
+
+    def texts(self, references: pl.Series) -> pl.DataFrame:
+        """Texts behind string references: ``id``, ``value``."""
+        return self._trace.strings(references)
+
+    @cached_property
+    def samples(self) -> pl.DataFrame:
+        """CPU samples, native and Python: ``time_ns``, ``thread``, ``stack``."""
+        stacks = self.call_stacks.stacks
+        python = stacks.python.filter(pl.col("by") == "sampling")
+        return pl.concat([f.select("time_ns", "thread", "stack") for f in (stacks.samples, python)])
+
+    def samples_in(self, silences: dict[int, Intervals]) -> pl.DataFrame:
+        """The samples of some threads inside some instants of each."""
+        parts = [self.samples.head(0)]
+        for thread, instants in silences.items():
+            mine = self.samples.filter(pl.col("thread") == thread)
+            parts.append(mine.filter(pl.Series(instants.contains(mine["time_ns"].to_numpy()), dtype=pl.Boolean)))
+        return pl.concat(parts)
+
+    @cached_property
+    def osrt(self) -> pl.DataFrame:
+        """OS runtime calls: ``start_ns``, ``end_ns``, ``thread``, ``name``."""
+        calls = self._trace.frame("osrt").filter(pl.col("end_ns") > pl.col("start_ns"))
+        names = self._trace.strings(calls["name_id"])
+        return calls.join(names, left_on="name_id", right_on="id", how="left").select(
+            "start_ns", "end_ns", "thread", name=pl.col("value").fill_null("(unnamed)")
+        )
+
+    def os_waits(self, thread: int) -> Intervals:
+        """When a thread was inside an OS runtime call that was long enough to be recorded."""
+        mine = self.osrt.filter(pl.col("thread") == thread)
+        return Intervals.union_of(mine["start_ns"], mine["end_ns"])

@@ -1,0 +1,175 @@
+"""What several rules look at, worked out once a device: the host's turns, bursts of copies, each copy's role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from nsysparse.accounting.device import DeviceAccount
+from nsysparse.integrity import Verdict
+from nsysparse.intervals import Intervals, Times, times
+from nsysparse.joins.work import Work
+from nsysparse.rules._recording import Recording
+from nsysparse.rules._roles import assign_roles
+
+PAUSE_NS = 1_000_000  # a host pause longer than this ends a burst of copies
+DECILES = 10
+HOLE_SIGNS = ("id_jumps", "empty_ranges", "tail")  # checks whose holes have a beginning and an end
+
+
+class Scene:
+    """One device's window, as the rules see it.
+
+    Attributes:
+        account: The device's account.
+        work: The device's own work; calls and ranges are the whole recording's.
+        integrity: Whether the recording can be trusted.
+        recording: Stacks, samples and OS runtime calls.
+        settings: Every threshold by its full name.
+        claimed: Instants that findings with a cause of their own have claimed so far.
+    """
+
+    def __init__(
+        self,
+        account: DeviceAccount,
+        work: Work,
+        integrity: Verdict,
+        recording: Recording,
+        settings: Mapping[str, float],
+    ) -> None:
+        self.account = account
+        self.work = work
+        self.integrity = integrity
+        self.recording = recording
+        self.settings = settings
+        self.claimed = Intervals.none()
+
+    @cached_property
+    def holes(self) -> Intervals:
+        """Stretches of the window of which part of the recording is missing: they are neither idle nor busy."""
+        window = self.account.window
+        known = [h for h in self.integrity.holes if h.sign in HOLE_SIGNS]
+        return Intervals.union_of([h.start_ns for h in known], [h.end_ns for h in known]).clip(
+            window.start_ns, window.end_ns
+        )
+
+    @cached_property
+    def lost(self) -> Intervals:
+        """The window's time without a kernel or graph: all that any rule can win back."""
+        window = self.account.window
+        return self.account.busy.compute.gaps(window.start_ns, window.end_ns) - self.holes
+
+    @cached_property
+    def idle(self) -> Intervals:
+        """The part of ``lost`` in which nothing at all ran."""
+        return self.account.busy.idle - self.holes
+
+    @cached_property
+    def wall_ns(self) -> int:
+        """The window without holes and without the phase that loads a model: what severities are shares of."""
+        window = self.account.window
+        begin = max(window.start_ns, self.loading_end_ns)
+        return max(window.end_ns - begin - self.holes.clip(begin, window.end_ns).length, 1)
+
+    @cached_property
+    def feeders(self) -> list[int]:
+        """Threads that launch this device's kernels in the window; those that send anything where none does."""
+        window = self.account.window
+        inside = (pl.col("start_ns") < window.end_ns) & (pl.col("end_ns") > window.start_ns)
+        parts = [f.filter(inside)["thread"] for f in (self.work.kernels, self.work.graphs)]
+        launching = pl.concat(parts).drop_nulls()
+        if not launching.len():
+            return [int(t) for t in self.account.host.threads["thread"].to_list()]
+        counts = launching.value_counts().sort("count", "thread", descending=[True, False])
+        return [int(t) for t in counts["thread"].to_list()]
+
+    @cached_property
+    def turns(self) -> pl.DataFrame:
+        """The calls of the threads that send this device work, in their order, around the window.
+
+        Returns:
+            Columns of ``work.calls`` in ``thread``, ``start_ns`` order, plus ``turn`` (row number), ``pause_ns``
+            (silence of the thread before it), ``stretch`` (number of the stretch without a pause), ``last_work`` (the
+            thread's last call that sent work, itself included) and
+            ``next_start_ns`` (of the thread's next call).
+        """
+        window = self.account.window
+        threads = pl.concat(
+            [self.account.host.threads["thread"], self.account.copies["thread"].drop_nulls().unique()]
+        ).unique()
+        near = (pl.col("end_ns") >= window.start_ns) & (pl.col("start_ns") <= window.end_ns)
+        calls = self.work.calls.filter(near & pl.col("thread").is_in(threads.implode()))
+        sends = pl.col("does").cast(pl.String).is_in(["launch", "graph launch", "copy", "memset"])
+        return (
+            calls.sort("thread", "start_ns", "end_ns", "correlation", maintain_order=True)
+            .with_columns(
+                pl.col("does").cast(pl.String),
+                pl.col("name").cast(pl.String),
+                reach_ns=pl.col("end_ns").cum_max().over("thread"),
+                last_work=pl.when(sends).then("call").forward_fill().over("thread"),
+            )
+            .with_columns(pause_ns=pl.col("start_ns") - pl.col("reach_ns").shift(1).over("thread"))
+            .with_columns(stretch=(pl.col("pause_ns") > PAUSE_NS).fill_null(True).cum_sum())
+            .drop("reach_ns")
+            .with_row_index("turn")
+            .with_columns(pl.col("turn").cast(pl.Int64))
+        )
+
+    @cached_property
+    def copies(self) -> pl.DataFrame:
+        """Copies that start in the window: ``account.copies`` plus ``direct``, ``burst``, ``decile`` and ``role``."""
+        copies = self.account.copies.filter("counted").with_columns(
+            direct=(pl.col("does").cast(pl.String) == "copy").fill_null(False),
+            waits=pl.col("waits").fill_null(False),
+            decile=pl.Series(self.deciles(self.account.copies.filter("counted")["start_ns"])),
+        )
+        copies = copies.join(self._bursts, on="call", how="left", maintain_order="left")
+        return assign_roles(copies, self)
+
+    def deciles(self, instants: pl.Series) -> Times:
+        """For each instant, in which tenth of the device's operations (not of its time) it lies."""
+        starts = self._op_starts
+        rank = np.searchsorted(starts, instants.to_numpy(), side="right")
+        return times(np.minimum(rank * DECILES // max(starts.size, 1), DECILES - 1))
+
+    @cached_property
+    def _op_starts(self) -> Times:
+        window = self.account.window
+        starts = times(self.work.all()["start_ns"].sort())
+        return starts[(starts >= window.start_ns) & (starts < window.end_ns)]
+
+    @cached_property
+    def _bursts(self) -> pl.DataFrame:
+        """Runs of copy calls of one direction on one thread, unbroken by a send or a pause: ``call``, ``burst``."""
+        kinds = self.account.copies.group_by("call").agg(pl.col("kind").first())
+        sends = self.turns.filter(pl.col("call") == pl.col("last_work")).join(
+            kinds, on="call", how="left", maintain_order="left"
+        )
+        token = pl.when(pl.col("does") == "copy").then(pl.col("kind").fill_null(-2)).otherwise(-1)
+        sends = sends.with_columns(token=token)
+        begins = pl.any_horizontal(
+            [(pl.col(c) != pl.col(c).shift(1)).fill_null(True) for c in ("token", "thread", "stretch")]
+        )
+        return (
+            sends.with_columns(burst=begins.cum_sum().cast(pl.Int64))
+            .filter(pl.col("token") > 0)
+            .select("call", "burst")
+        )
+
+    def role(self, *names: str) -> pl.DataFrame:
+        """The copies of some roles."""
+        return self.copies.filter(pl.col("role").is_in(names))
+
+    @cached_property
+    def loading_end_ns(self) -> int:
+        """When the phase that loads a model ends; before everything where there is none."""
+        loading = self.account.loading
+        return loading.end_ns if loading else self.account.window.start_ns
+
+    @cached_property
+    def requests(self) -> int | None:
+        """Requests in the window, None when nothing says what a request is."""
+        return self.account.requests.count if self.account.requests else None

@@ -1,0 +1,144 @@
+"""Launch-bound.
+
+What it means: the device finishes each kernel before the host has launched the next. Its queue is empty, and the time
+between two launches of the same thread is longer than the kernels it launches: the host, not the GPU, sets the pace.
+
+Why it costs: the device is idle between nearly all kernels. The bound is the idle time that ended when such a launch
+arrived, of gaps short enough to lie inside a sequence of launches, without what other findings claim. It is what the
+GPU waits for launches in all; the kernels' own time remains.
+
+What to do: launch more work at a time. Capture the step in a CUDA graph (in PyTorch
+``torch.compile(mode='reduce-overhead')`` or ``torch.cuda.graph``), fuse (``torch.compile``, fused optimizers,
+``jax.jit`` around the whole step), raise the batch size, or take the host's work out of the loop.
+
+When to accept it: when latency at batch size one matters and the step cannot be captured, or when the GPU has other
+programs to serve.
+
+When it may be wrong: the profiler itself slows launches down, with backtraces severalfold, so the true share is smaller
+than the one recorded. Gaps that hold a wait of the host are left to the findings on those waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import polars as pl
+
+from nsysparse.accounting.busy import in_window
+from nsysparse.intervals import Intervals
+from nsysparse.rules._evidence import Found, judge, make, thread_name, window_phrase, worst_spans
+from nsysparse.rules._frameworks import CUDA, JAX, LLAMA_CPP, PYTORCH, worded
+from nsysparse.rules._gaps import launch_gaps
+from nsysparse.rules._price import Price, latency_ratio
+from nsysparse.rules._roles import RECURS_IN
+from nsysparse.rules._scene import Scene
+from nsysparse.rules.settings import LOOSE, Threshold, shares
+from nsysparse.units import count, duration, percent
+
+ID = "launch_bound"
+NEEDS = ("calls", "kernels")
+REST = True
+THRESHOLDS = {
+    **shares(0.20, 0.35, 0.60, floor=0.10, why=LOOSE),
+    "gap_ns": Threshold(
+        1_000_000,
+        "ns",
+        "A launch costs 2 to 10 us from C++, 10 to 50 from eager Python, several 100 with backtraces; a pause of"
+        " more than"
+        " a millisecond is other work.",
+    ),
+}
+REMEDY = {
+    PYTORCH: "Capture the step in a CUDA graph (torch.compile(mode='reduce-overhead'), torch.cuda.graph), fuse the"
+    " optimizer"
+    " (fused=True) and elementwise operations (torch.compile), or raise the batch size.",
+    JAX: "Put the whole step, loop included (lax.scan), under one jax.jit, or raise the batch size.",
+    LLAMA_CPP: "Serve more sequences a batch (--parallel, --batch-size), and build with CUDA graphs on"
+    " (GGML_CUDA_GRAPHS).",
+    CUDA: "Capture the sequence in a CUDA graph, fuse kernels, or give each more work.",
+}
+
+
+def check(scene: Scene) -> Iterable[Found]:
+    """Price idle time that ended with a launch from inside a sequence of launches."""
+    gaps = launch_gaps(scene).filter("launching")
+    claim = (Intervals.union_of(gaps["start_ns"], gaps["end_ns"]) & scene.lost) - scene.claimed
+    figures = _figures(scene, gaps, claim)
+    if figures is None or gaps.height < 10 or len(set(scene.deciles(gaps["end_ns"]))) < RECURS_IN:
+        return
+    by_thread = {
+        int(t): (Intervals.union_of(g["start_ns"], g["end_ns"]) & claim)
+        for (t,), g in gaps.group_by("thread", maintain_order=True)
+        if t is not None
+    }
+    cost = Price(claim.length, claim, by_thread, 0, claim.length, 0, None, 0, latency_ratio(scene, by_thread))
+    slower = figures["launch_interval_ns"] > figures["kernel_median_ns"]
+    judged = judge(scene, ID, cost.wall_ratio(scene), "high")
+    if judged is None or not slower:
+        return
+    yield make(
+        scene,
+        ID,
+        judged,
+        title=f"Launch-bound: the GPU waits for the next launch for {percent(cost.wall_ratio(scene))}"
+        f" {window_phrase(scene)}",
+        detail=_detail(scene, figures, cost),
+        remedy=worded(scene, REMEDY),
+        price=cost,
+        figures=figures,
+        instances=worst_spans(gaps["start_ns"], gaps["end_ns"]),
+    )
+
+
+def _figures(scene: Scene, gaps: pl.DataFrame, claim: Intervals) -> dict[str, Any] | None:
+    """Kernel and launch times, and how many operations found the queue empty."""
+    launches = scene.turns.filter(pl.col("does").is_in(["launch", "graph launch"]))
+    between = launches.with_columns(interval=(pl.col("start_ns") - pl.col("start_ns").shift(1)).over("thread"))[
+        "interval"
+    ]
+    short = between.filter(between <= scene.settings[f"{ID}.gap_ns"])
+    graphs = in_window(scene.work.graphs, scene.account.window)
+    parts = [f.filter("counted") for f in (scene.account.kernels, graphs)]
+    took = pl.concat([f["end_ns"] - f["start_ns"] for f in parts])
+    if not short.len() or not took.len():
+        return None
+    calls = Intervals.union_of(launches["start_ns"], launches["end_ns"])
+    return {
+        "kernels": took.len(),
+        "kernel_median_ns": took.median(),
+        "launches": launches.height,
+        "graph_launches": int((launches["does"] == "graph launch").sum()),
+        "launch_interval_ns": short.median(),
+        "launch_call_median_ns": (launches["end_ns"] - launches["start_ns"]).median(),
+        "gaps": gaps.height,
+        "gap_median_ns": gaps["gap_ns"].median(),
+        "empty_queue_ratio": min(gaps.height / took.len(), 1.0),
+        "idle_in_launch_calls_ns": (calls & claim).length,
+        "threads": [
+            {"thread": thread_name(scene, t), "launches": int(n)}
+            for t, n in launches.group_by("thread")
+            .len()
+            .sort("len", "thread", descending=[True, False])
+            .head(4)
+            .iter_rows()
+        ],
+        "kernels_per_request": took.len() / scene.requests if scene.requests else None,
+        "stacks_recorded": scene.recording.call_stacks.of_calls > 0,
+    }
+
+
+def _detail(scene: Scene, figures: dict[str, Any], cost: Price) -> str:
+    each = figures["kernels_per_request"]
+    per = f" ({count(round(each))} a request)" if isinstance(each, float) else ""
+    text = (
+        f"{count(figures['kernels'])} kernels or graphs{per} of {duration(figures['kernel_median_ns'])} in the"
+        " median, one launched every"
+        f" {duration(figures['launch_interval_ns'])}: {count(figures['gaps'])} times the device had run dry when the"
+        " launch came, for"
+        f" {duration(cost.bound_ns)} in all; in {duration(figures['idle_in_launch_calls_ns'])} of it the host was"
+        " inside launch calls."
+    )
+    if figures["stacks_recorded"]:
+        text += " Backtraces were recorded, which slows every launch: without them the share is smaller."
+    return text

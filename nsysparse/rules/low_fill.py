@@ -1,0 +1,119 @@
+"""Busy but not full.
+
+What it means: kernels run nearly all the time, and utilization looks high, but they have so few blocks that most
+multiprocessors have nothing to do. The finding weighs two estimates by time: reach, the share of the multiprocessors
+that get a block at all, and fill, the resident blocks over all that the device could hold.
+
+Why it costs: a kernel that uses a tenth of the multiprocessors takes as long as one that does ten times the work. How
+much could be won cannot be said from a trace: it depends on what limits each kernel.
+
+What to do: raise the batch size, run independent work side by side on several streams (or under MPS), fuse small
+kernels, or choose another algorithm or tile size for the named kernels. GPU metrics (``--gpu-metrics-devices``)
+measure what is estimated here.
+
+When to accept it: at batch size one, where latency matters and there is no more work to give.
+
+When it may be wrong: a kernel of few blocks can be bound by memory or by its own sequence and be as fast as it gets; a
+block on each multiprocessor says nothing of how well it computes. Kernels that run at the same time on other streams
+use what one leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import polars as pl
+
+from nsysparse.findings import Finding, Severity, Skipped
+from nsysparse.intervals import Intervals
+from nsysparse.rules._evidence import Found, slice_around, worst_spans
+from nsysparse.rules._scene import Scene
+from nsysparse.rules.settings import Threshold
+from nsysparse.units import count, duration, percent
+
+ID = "low_fill"
+NEEDS = ("visible kernels", "kernels")
+THRESHOLDS = {
+    "busy_ratio": Threshold(
+        0.6,
+        "ratio",
+        "Share of the window with a kernel from which the device passes for well used: nvidia-smi shows it.",
+    ),
+    "low": Threshold(0.25, "ratio", "Reach below which three quarters of the multiprocessors have no block: low."),
+    "medium": Threshold(0.10, "ratio", "Reach below which nine tenths have none: medium."),
+}
+
+
+def check(scene: Scene) -> Iterable[Found | Skipped]:
+    """Hold kernel-busy time against the multiprocessors that the kernels reach."""
+    account = scene.account
+    kernels, reach = _reached(scene)
+    if reach is None:
+        yield Skipped(ID, account.number, "the device's limits or the launch shapes are not in this export")
+        return
+    busy = account.busy.by_kind["kernels"].length / account.window.length_ns
+    if busy < scene.settings[f"{ID}.busy_ratio"] or reach >= scene.settings[f"{ID}.low"]:
+        return
+    streams = kernels["stream"].n_unique()
+    worst = _worst(kernels, scene)
+    names = ", ".join(f"{r['short_name']} ({percent(r['reach_ratio'])})" for r in worst[:3])
+    few = kernels.filter(pl.col("reach") < scene.settings[f"{ID}.low"])
+    instances = worst_spans(few["start_ns"], few["end_ns"])
+    finding = Finding(
+        ID,
+        Severity.MEDIUM if reach < scene.settings[f"{ID}.medium"] else Severity.LOW,
+        "low" if streams > 1 else "medium",
+        account.number,
+        f"Busy {percent(busy)} of the window with kernels that reach {percent(reach)} of the multiprocessors",
+        f"{count(kernels.height)} kernels ran for {duration(account.busy.by_kind['kernels'].length)} and fill"
+        f" {percent(account.sm_fill)} of what the device can hold; those that leave most multiprocessors without"
+        f" work: {names}.",
+        "Raise the batch size, run independent work on several streams or under MPS, or fuse; measure with"
+        " --gpu-metrics-devices before changing kernels.",
+        None,
+        {
+            "kernels_busy_ratio": busy,
+            "sm_reach_ratio": reach,
+            "sm_fill_ratio": account.sm_fill,
+            "kernels": worst,
+            "streams": streams,
+        },
+        instances,
+        slice_around(scene, instances),
+    )
+    yield Found(finding, Intervals.none())
+
+
+def _reached(scene: Scene) -> tuple[pl.DataFrame, float | None]:
+    """The kernels with ``reach`` and ``took_ns``, and the reach of all, weighted by time; None when unknown."""
+    blocks = pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z")
+    sms = pl.lit(scene.account.device.get("sm_count"), pl.Int64)
+    kernels = scene.account.kernels.with_columns(
+        reach=(blocks / sms).clip(0, 1), took_ns=pl.col("to_ns") - pl.col("from_ns")
+    )
+    known = kernels.filter(pl.col("reach").is_not_null() & (blocks > 0))
+    took = int(known["took_ns"].sum())
+    if not took:
+        return kernels, None
+    return known, float(known.select((pl.col("reach") * pl.col("took_ns")).sum()).item()) / took
+
+
+def _worst(kernels: pl.DataFrame, scene: Scene) -> list[dict[str, Any]]:
+    """Kernels with the most time in which multiprocessors have no block."""
+    names = scene.recording.texts(kernels["short_name_id"]).select("id", short_name="value")
+    took = pl.col("took_ns")
+    return (
+        kernels.group_by("short_name_id")
+        .agg(
+            pl.len().alias("count"),
+            took.sum().alias("time_ns"),
+            ((pl.col("reach") * took).sum() / took.sum()).alias("reach_ratio"),
+            ((1 - pl.col("reach")) * took).sum().round().cast(pl.Int64).alias("unreached_ns"),
+        )
+        .join(names, left_on="short_name_id", right_on="id", how="left")
+        .sort("unreached_ns", "short_name", descending=[True, False])
+        .head(5)
+        .select("short_name", "count", "time_ns", "reach_ratio", "unreached_ns")
+        .to_dicts()
+    )

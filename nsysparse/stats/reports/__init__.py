@@ -1,0 +1,1 @@
+"""One module a report; each holds a ``REPORT``."""

@@ -1,0 +1,30 @@
+"""NVTX ranges of style StartEnd by name."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsysparse.source import Trace
+from nsysparse.stats import notes
+from nsysparse.stats.engine import summarize
+from nsysparse.stats.ranges import load_stats_ranges
+from nsysparse.stats.report import Report
+
+
+def _rows(trace: Trace) -> pl.DataFrame:
+    ranges = load_stats_ranges(trace).filter(pl.col("Style") == "StartEnd")
+    return ranges.select("duration", "start_ns", "end_ns", "Range")
+
+
+def _shape(rows: pl.DataFrame) -> pl.DataFrame:
+    return summarize(rows, ["Range"], "Instances")
+
+
+REPORT = Report(
+    "nvtx_startend_sum",
+    "NVTX ranges of style StartEnd by name",
+    _rows,
+    _shape,
+    notes.of(notes.nested_ranges, notes.unfinished_ranges),
+    needs=("nvtx",),
+)

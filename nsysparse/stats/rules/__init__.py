@@ -1,0 +1,1 @@
+"""One module an analysis rule of nsys; each holds a ``REPORT``."""

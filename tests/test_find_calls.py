@@ -1,0 +1,38 @@
+"""The call behind each operation, against a loop; ids that come again later in a process included."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsysparse.joins.calls import find_calls
+
+CALL = st.tuples(st.integers(0, 2), st.integers(0, 6), st.integers(0, 40))
+OPERATION = st.tuples(st.integers(0, 3), st.integers(0, 7), st.integers(0, 50))
+
+
+@pytest.mark.parametrize("scale", [1, 1_000_000_000], ids=["dense ids", "sparse ids"])
+@settings(max_examples=150, deadline=None)
+@given(made=st.lists(CALL, unique=True, min_size=1, max_size=25), sent=st.lists(OPERATION, max_size=15))
+def test_latest_call_before_the_operation(scale, made, sent):
+    calls = pl.DataFrame(
+        [(i, p, c * scale, t) for i, (p, c, t) in enumerate(made)],
+        schema={"call": pl.Int64, "process": pl.Int64, "correlation": pl.Int64, "start_ns": pl.Int64},
+        orient="row",
+    )
+    work = pl.DataFrame(
+        [(p, c * scale, t) for p, c, t in sent],
+        schema={"process": pl.Int64, "correlation": pl.Int64, "start_ns": pl.Int64},
+        orient="row",
+    )
+    for (process, correlation, start), found in zip(sent, find_calls(work, calls).tolist(), strict=True):
+        candidates = [
+            (t, i) for i, (p, c, t) in enumerate(made) if (p, c) == (process, correlation) and correlation != 0
+        ]
+        before = [c for c in candidates if c[0] <= start]
+        if before:
+            assert found == max(before)[1]
+        else:  # a broken clock: some call with the id, or none where no call has it
+            assert found in ([i for _, i in candidates] or [-1])
