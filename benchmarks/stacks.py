@@ -105,14 +105,10 @@ def fill_small(database: sqlite3.Connection, samples: int) -> None:
 
 def run(trace: Path) -> None:
     """Fold and render; print the time of each stage and the peak of memory."""
-    from nsysparse.accounting.device import Options
-    from nsysparse.accounting.samples import share_samples
     from nsysparse.analysis import analyze
-    from nsysparse.flamegraph.flame import make_flame
     from nsysparse.flamegraph.folded import to_folded
     from nsysparse.report.flamegraph import render_page
     from nsysparse.source import open_trace
-    from nsysparse.stacks.load import load_stacks
 
     began = last = time.perf_counter()
     used = time.process_time()
@@ -125,19 +121,17 @@ def run(trace: Path) -> None:
         last, used = now, cpu
 
     with open_trace(trace) as opened, tempfile.TemporaryDirectory() as folder:
-        analysis = analyze(opened, Options(call_paths=False))
+        analysis = analyze(opened)
+        found = analysis.call_paths
+        assert found is not None
+        assert analysis.stacks is not None
         stage("analyze")
-        stacks = load_stacks(opened)
-        stage(f"{len(stacks.stacks):,} distinct stacks")
-        flame = make_flame(analysis.work, analysis.devices, stacks, opened)
-        stage(f"{len(flame.paths):,} call paths")
-        shares = share_samples(analysis.work, stacks, opened, *flame.window)
-        stage("shares of samples")
+        print(f"{len(analysis.stacks.stacks):,} distinct stacks, {len(found.flame.paths):,} call paths")
         folded = Path(folder) / "x.folded"
-        folded.write_text(to_folded(flame, "cpu_samples"))
+        folded.write_text(to_folded(found.flame, "cpu_samples"))
         stage(f"folded, {folded.stat().st_size / 1e6:,.0f} MB")
         page = Path(folder) / "x.html"
-        page.write_text(render_page(flame, shares))
+        page.write_text(render_page(found.flame, found.tables["sampled_threads"]))
         stage(f"page, {page.stat().st_size / 1e6:,.0f} MB")
     print(f"{'in all':<28} {time.perf_counter() - began:7.1f} s")
 
