@@ -29,7 +29,7 @@ from nsysparse.accounting.busy import in_window
 from nsysparse.intervals import Intervals
 from nsysparse.rules._evidence import Found, judge, make, thread_name, window_phrase, worst_spans
 from nsysparse.rules._frameworks import CUDA, JAX, LLAMA_CPP, PYTORCH, worded
-from nsysparse.rules._gaps import launch_gaps
+from nsysparse.rules._gaps import gaps_of
 from nsysparse.rules._price import Price, latency_ratio
 from nsysparse.rules._roles import RECURS_IN
 from nsysparse.rules._scene import Scene
@@ -69,7 +69,7 @@ IN_GRAPHS = (
 
 def check(scene: Scene) -> Iterable[Found]:
     """Price idle time that ended with a launch from inside a sequence of launches."""
-    gaps = launch_gaps(scene).filter("launching")
+    gaps = gaps_of(scene).filter("launching")
     claim = (Intervals.union_of(gaps["start_ns"], gaps["end_ns"]) & scene.lost) - scene.claimed
     figures = _figures(scene, gaps, claim)
     if figures is None or gaps.height < 10 or len(set(scene.deciles(gaps["end_ns"]))) < RECURS_IN:
