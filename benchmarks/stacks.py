@@ -105,38 +105,33 @@ def fill_small(database: sqlite3.Connection, samples: int) -> None:
 
 def run(trace: Path) -> None:
     """Fold and render; print the time of each stage and the peak of memory."""
-    from nsysparse.accounting.samples import share_samples
     from nsysparse.analysis import analyze
-    from nsysparse.flamegraph.flame import make_flame
     from nsysparse.flamegraph.folded import to_folded
     from nsysparse.report.flamegraph import render_page
     from nsysparse.source import open_trace
-    from nsysparse.stacks.load import load_stacks
 
     began = last = time.perf_counter()
+    used = time.process_time()
 
     def stage(what: str) -> None:
-        nonlocal last
-        now = time.perf_counter()
-        print(
-            f"{what:<28} {now - last:7.1f} s   peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:5.2f} GB"
-        )
-        last = now
+        nonlocal last, used
+        now, cpu = time.perf_counter(), time.process_time()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        print(f"{what:<28} {now - last:7.1f} s, {cpu - used:6.1f} s of CPU, peak {peak:5.2f} GB", flush=True)
+        last, used = now, cpu
 
     with open_trace(trace) as opened, tempfile.TemporaryDirectory() as folder:
         analysis = analyze(opened)
+        found = analysis.call_paths
+        assert found is not None
+        assert analysis.stacks is not None
         stage("analyze")
-        stacks = load_stacks(opened)
-        stage(f"{len(stacks.stacks):,} distinct stacks")
-        flame = make_flame(analysis.work, analysis.devices, stacks, opened)
-        stage(f"{len(flame.paths):,} call paths")
-        shares = share_samples(analysis.work, stacks, opened, *flame.window)
-        stage("shares of samples")
+        print(f"{len(analysis.stacks.stacks):,} distinct stacks, {len(found.flame.paths):,} call paths")
         folded = Path(folder) / "x.folded"
-        folded.write_text(to_folded(flame, "cpu_samples"))
+        folded.write_text(to_folded(found.flame, "cpu_samples"))
         stage(f"folded, {folded.stat().st_size / 1e6:,.0f} MB")
         page = Path(folder) / "x.html"
-        page.write_text(render_page(flame, shares))
+        page.write_text(render_page(found.flame, found.tables["sampled_threads"]))
         stage(f"page, {page.stat().st_size / 1e6:,.0f} MB")
     print(f"{'in all':<28} {time.perf_counter() - began:7.1f} s")
 

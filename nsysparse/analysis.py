@@ -22,7 +22,7 @@ from nsysparse.joins.work import Work, load_work
 from nsysparse.recorded import Recorded, list_recorded
 from nsysparse.rules import run_rules
 from nsysparse.source import Trace
-from nsysparse.stacks.load import load_stacks
+from nsysparse.stacks.load import Stacks, load_stacks
 from nsysparse.verdict import state_verdict
 
 Progress = Callable[[str], None]
@@ -44,6 +44,7 @@ class Analysis:
         lost: Who is to blame for each device's time without a kernel, see :class:`nsysparse.rules.RuleRun`.
         verdict: Two or three sentences with the numbers that matter.
         call_paths: Who sent the work, weighed; None where it was not asked for.
+        stacks: The stacks behind them.
         version: Version of nsysparse.
     """
 
@@ -58,6 +59,7 @@ class Analysis:
     lost: pl.DataFrame
     verdict: tuple[str, ...]
     call_paths: CallPaths | None = None
+    stacks: Stacks | None = None
     version: str = __version__
 
     @property
@@ -114,6 +116,7 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
         ruled.lost,
         tuple(state_verdict(accounts, work, integrity, rank(ruled.outcomes))),
         call_paths,
+        stacks,
     )
 
 

@@ -99,9 +99,10 @@ _TERMS = (
     (
         "utilization",
         "Utilization",
-        "Four figures that are often taken for one. Kernel-busy is what nvidia-smi reports: the share of time in which"
-        " any kernel ran, however small. Copy-busy is the same for copies. Busy is either, or anything else. SM fill"
-        " says how much of the GPU the kernels used while they ran.",
+        "Four figures that are often taken for one. Kernel-busy is the one that nvidia-smi's follows: the share of"
+        " time in which any kernel ran, however small. Copy-busy is the same for copies. Busy is either, or anything"
+        " else. SM fill says how much of the GPU the kernels used while they ran. Measured side by side on an H200, for"
+        " a program bound by copies: nvidia-smi said 7.6%, kernel-busy was 1.6%, copy-busy 83.0% and busy 84.6%.",
     ),
     (
         "sm-fill",
@@ -312,8 +313,8 @@ _TERMS = (
     (
         "lost-time",
         "Time without a kernel",
-        "The window minus kernels and whole graphs: idle time, and time in which only copies or memsets ran. It is split"
-        " so that each instant belongs to one finding: first to those with a cause of their own (copies, waits,"
+        "The window minus kernels and whole graphs: idle time, and time in which only copies or memsets ran. It is"
+        " split so that each instant belongs to one finding: first to those with a cause of their own (copies, waits,"
         " allocations), the one with the most to win first, then to what explains the rest. What no finding claims is"
         " shown as such.",
     ),

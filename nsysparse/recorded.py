@@ -30,6 +30,7 @@ class Recorded:
 
 
 CUDA = "-t cuda"
+GRAPHS, GRAPH_NODES = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUDA_GRAPH_NODE_EVENTS"
 _KINDS = (
     ("kernels", "CUPTI_ACTIVITY_KIND_KERNEL", CUDA, "busy time, kernels by name"),
     ("memory copies", "CUPTI_ACTIVITY_KIND_MEMCPY", CUDA, "copies and who sent them"),
@@ -42,7 +43,7 @@ _KINDS = (
     ),
     (
         "nodes of CUDA graphs",
-        "CUDA_GRAPH_NODE_EVENTS",
+        GRAPH_NODES,
         "--cuda-graph-trace=node",
         "kernels and copies inside graphs",
     ),
@@ -85,10 +86,14 @@ def list_recorded(trace: Trace) -> list[Recorded]:
             ranges = trace.frame("nvtx")["type"].is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]).sum()
             count = int(ranges)
         rows.append((what, table, count, flag, use))
+    counts = {table: count for _, table, count, _, _ in rows}
     cuda_on = any(count for _, _, count, flag, _ in rows if flag == CUDA)
+    nodes_hidden = counts[GRAPHS] > 0
+    traced = {table: cuda_on and flag == CUDA for _, table, _, flag, _ in rows}
+    # One mode of graph tracing excludes the other; nodes are only missed where whole graphs stand in for them.
+    traced |= {GRAPHS: cuda_on, GRAPH_NODES: cuda_on and not nodes_hidden}
     return [
-        Recorded(what, table, count, _state(count, cuda_on and flag == CUDA), flag, use)
-        for what, table, count, flag, use in rows
+        Recorded(what, table, count, _state(count, traced[table]), flag, use) for what, table, count, flag, use in rows
     ]
 
 

@@ -46,9 +46,9 @@ class Options:
         requests: Number of requests in the window.
         whole_names: Keep NVTX names apart that differ only in their digits.
         link_peak: Peak of the host link, bytes/s, where the model does not tell.
-        call_paths: Whether to read call stacks and weigh call paths.
         sampling_hz: Rates of the samplers that the exact shares are set against.
         settings: Thresholds of rules that differ from their defaults, by full name (``rule.threshold``).
+        call_paths: Whether to read call stacks and weigh call paths.
     """
 
     window: str | None = None
@@ -57,9 +57,9 @@ class Options:
     requests: int | None = None
     whole_names: bool = False
     link_peak: float | None = None
-    call_paths: bool = True
     sampling_hz: tuple[int, ...] = RATES_HZ
     settings: Mapping[str, float] = field(default_factory=dict)
+    call_paths: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense for any recording.

@@ -113,7 +113,7 @@ def command(
     numbers = [requests[min(i, len(requests) - 1)] if requests else None for i in range(len(traces))]
     flames = []
     for path, number in zip(traces, numbers, strict=True):
-        options = Options(window, devices, request_range, number, call_paths=False)
+        options = Options(window, devices, request_range, number)
         drawn = _draw(path, cache, options, lines=new is None, keep_noise=keep_noise)
         flames.append((drawn[0].without(frozenset(without)) if without else drawn[0], drawn[1]))
     one = new is None
@@ -141,8 +141,11 @@ def _draw(
 
     with progress_line(path.name) as progress, open_trace(path, cache, progress) as opened:
         analysis = analyze(opened, options, progress)
-        progress("weighing call paths")
-        found = weigh_call_paths(analysis.work, analysis.devices, opened, lines=lines, keep_noise=keep_noise)
+        found = analysis.call_paths
+        if found is None or not lines or keep_noise:
+            progress("weighing call paths")
+            work, devices, stacks = analysis.work, analysis.devices, analysis.stacks
+            found = weigh_call_paths(work, devices, opened, lines=lines, keep_noise=keep_noise, stacks=stacks)
         note_cache_problem(opened)
     return found.flame, found.tables["sampled_threads"]
 
@@ -191,9 +194,11 @@ def _key(weight: str | None, present: list[str]) -> str:
 
 def _tell(flame: Flame) -> None:
     """Coverage, in a line or two: a picture without it could be believed too much."""
+    from nsysparse.cli.tables import cell
     from nsysparse.units import count, percent
 
-    click.echo(f"{flame.name}: {count(len(flame.paths))} call paths; window: {flame.basis}")
+    said = f"{flame.name}: {count(len(flame.paths))} call paths; window: {flame.basis}"
+    click.echo(cell(said, ""))  # a name in a trace must not steer the terminal
     for kind in ("copies", "kernels", "synchronizations"):
         rows = [r for r in flame.coverage.to_dicts() if r["kind"] == kind and r["stack"] == "any"]
         for row in rows:

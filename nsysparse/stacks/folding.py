@@ -90,7 +90,7 @@ def _worth_drawing(stacks: Stacks, api_at: Index) -> npt.NDArray[np.bool_]:
     noise = frames["role"].is_in([names.PROFILER, names.DISPATCH]).to_numpy()
     start = (frames["role"] == names.START).to_numpy()[lists.value]
     place = lists.place()
-    reached = lists.first(~start, lists.length)
+    reached = lists.first(~start & ~noise[lists.value], lists.length)
     beyond = np.where(api_at >= 0, api_at, lists.length)
     kept = ~noise[lists.value] & (place >= np.repeat(reached, lists.length)) & (place < np.repeat(beyond, lists.length))
     return kept & ~_repeats(lists, kept, frames)
