@@ -5,6 +5,7 @@ Every part is bounded in time, writes OUT/PART.json, and prints a short table.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -17,7 +18,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from census_bench import Bench, build, dump, forked_once, native_once, repeat_modes, show, spawn, summary, totals
+from census_bench import (
+    Bench,
+    build,
+    dump,
+    forked_once,
+    native_once,
+    repeat_modes,
+    show,
+    spawn,
+    summary,
+    totals,
+)
 
 HERE = Path(__file__).resolve().parent
 
@@ -232,10 +244,10 @@ def part_switching(bench: Bench, runs: int) -> None:
         raise RuntimeError(err)
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name, *_ in SWITCHING}
     # Variants take turns, so that running out of time costs all of them alike.
-    for _ in range(0, runs, 4):
+    for _ in range(0, runs, 6):
         for name, threads, off, at_any in SWITCHING:
             if bench.left() > 10:
-                rows[name] += _switch_some(bench, 4, threads, off, anywhere if at_any else bench.recorder)
+                rows[name] += _switch_some(bench, 6, threads, off, anywhere if at_any else bench.recorder)
     for name, found in rows.items():
         bad = [r for r in found if r["bad"]]
         said = sorted({r["stderr"].strip().splitlines()[-1][-80:] for r in bad if r["stderr"].strip()})
@@ -257,7 +269,7 @@ def _switch_some(bench: Bench, n: int, threads: int, off: str | None, library: P
                 env["NSYSPARSE_CENSUS_CUPTI"] = str(build.find_cupti().library)  # the bare build does not know it
         if off:
             env |= {"NSYSPARSE_CENSUS_ON": "0.1", "NSYSPARSE_CENSUS_EVERY": "0.25", "NSYSPARSE_CENSUS_OFF": off}
-        command = [str(bench.native), "mixed", "0.9", "return", str(threads)]
+        command = [str(bench.native), "mixed", "0.7", "return", str(threads)]
         process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         started.append((folder, process))
     rows = []
@@ -267,7 +279,9 @@ def _switch_some(bench: Bench, n: int, threads: int, off: str | None, library: P
         except subprocess.TimeoutExpired:
             process.kill()
             err = process.communicate()[1] + "\nhang"
-        lines = [line for p in (dump.read(folder).processes if any(folder.iterdir()) else []) for line in p.lines()]
+        lines: list[dict[str, Any]] = []
+        with contextlib.suppress(dump.NsysparseError):  # nothing written: no recorder, or broken early
+            lines = [line for p in dump.read(folder).processes for line in p.lines()]
         bad = process.returncode != 0 or bool(err.strip()) or (off is not None and not (lines and lines[-1]["final"]))
         offs = sum(line["why"] == "off" for line in lines)
         rows.append({"status": process.returncode, "stderr": err[-400:], "offs": offs, "bad": bad})
@@ -339,7 +353,7 @@ def parts(bench: Bench, workloads: str, given: str) -> dict[str, Callable[[], No
         "idle": lambda: part_idle(bench, n or 3),
         "lag": lambda: part_lag(bench),
         "kills": lambda: part_kills(bench, n or 100),
-        "switching": lambda: part_switching(bench, n or 32),
+        "switching": lambda: part_switching(bench, n or 30),
         "smi": lambda: part_smi(bench, workloads),
     }
 

@@ -50,9 +50,10 @@ PLAIN = {
         MAX("end" - start) FROM {K} JOIN StringIds s ON s.id = shortName GROUP BY 1""",
     "kernels/longest": f"""SELECT start, "end" - start, deviceId, streamId, gridX || ' x ' || gridY || ' x ' || gridZ,
         blockX || ' x ' || blockY || ' x ' || blockZ, s.value FROM {K} JOIN StringIds s ON s.id = shortName""",
-    "nvtx/ranges": """SELECT COALESCE(s.value, text), IIF(eventType = 59, 'push/pop', 'start/end'), domainId, COUNT(*),
+    "nvtx/ranges": """SELECT COALESCE(s.value, text), IIF(eventType = 59, 'push/pop', 'start/end'),
+        globalTid >> 24 & 16777215, domainId, COUNT(*),
         SUM("end" IS NULL), SUM("end" - start), AVG("end" - start), MAX("end" - start)
-        FROM NVTX_EVENTS LEFT JOIN StringIds s ON s.id = textId WHERE eventType IN (59, 60) GROUP BY 1, 2, 3""",
+        FROM NVTX_EVENTS LEFT JOIN StringIds s ON s.id = textId WHERE eventType IN (59, 60) GROUP BY 1, 2, 3, 4""",
     "trace/diagnostics": "SELECT timestamp, severity, text FROM DIAGNOSTIC_EVENT",
     "trace/tables": "SELECT name, sql FROM sqlite_master WHERE type = 'table'",
 }

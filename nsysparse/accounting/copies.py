@@ -82,6 +82,8 @@ def table_copies(copies: pl.DataFrame, by: list[str], busy: Busy, requests: int 
     size, took = pl.col("bytes"), pl.col("end_ns") - pl.col("start_ns")
     single = pl.when(counted & (size >= LARGE_COPY) & (took > 0)).then(size * 1e9 / took)
     with_call = counted & pl.col("in_call_ns").is_not_null()
+    # A batch of copies is one call: its time counts once.
+    in_call = pl.col("in_call_ns").filter(with_call).filter(pl.col("call").filter(with_call).is_first_distinct()).sum()
     table = copies.group_by(by, maintain_order=True).agg(
         pl.col("copy_count").filter(counted).sum().alias("count"),
         size.filter(counted).sum().alias("bytes"),
@@ -92,8 +94,8 @@ def table_copies(copies: pl.DataFrame, by: list[str], busy: Busy, requests: int 
         size.filter(counted).median().alias("median_bytes"),
         size.filter(counted).max().alias("max_bytes"),
         _rate(size.filter(counted).sum(), took.filter(counted).sum()).alias("bandwidth"),
-        pl.col("in_call_ns").filter(counted).sum(),
-        _rate(size.filter(with_call).sum(), pl.col("in_call_ns").filter(with_call).sum()).alias("call_bandwidth"),
+        in_call.alias("in_call_ns"),
+        _rate(size.filter(with_call).sum(), in_call).alias("call_bandwidth"),
         single.max().alias("best_bandwidth"),
     )
     per_request = pl.col("bytes") / requests if requests else pl.lit(None, pl.Float64)

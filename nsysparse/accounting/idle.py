@@ -37,20 +37,25 @@ def find_gaps(work: Work, busy: Busy, host: Host, activity: Activity) -> pl.Data
     idle = busy.idle
     ops = work.all().sort("start_ns", maintain_order=True)
     at = np.searchsorted(ops["start_ns"].to_numpy(), idle.end, side="left")
-    ended = (idle.end < busy.window.end_ns) & (at < ops.height)
+    ended = idle.end < busy.window.end_ns
     following = ops[np.minimum(at, max(ops.height - 1, 0))] if ops.height else ops
+    # What no call sent (a unified-memory migration) can end a gap, too: then its thread is unknown.
+    sent = following["start_ns"].to_numpy() == idle.end if ops.height else np.zeros(len(idle), np.bool_)
     feeder = host.threads["thread"][0] if host.threads.height else None
-    gaps = pl.DataFrame({"start_ns": idle.start, "end_ns": idle.end, "ended": ended}).with_columns(
+    gaps = pl.DataFrame({"start_ns": idle.start, "end_ns": idle.end, "ended": ended, "sent": sent}).with_columns(
         gap_ns=pl.col("end_ns") - pl.col("start_ns")
     )
     if ops.height and gaps.height:
-        gaps = gaps.with_columns(thread=following["thread"], next=following["kind"].cast(pl.String))
+        gaps = gaps.with_columns(
+            thread=pl.when("sent").then(following["thread"]),
+            next=pl.when("sent").then(following["kind"].cast(pl.String)).otherwise(pl.lit("migrations")),
+        )
     else:
         gaps = gaps.with_columns(thread=pl.lit(None, pl.Int64), next=pl.lit(None, pl.String))
     gaps = gaps.with_columns(
         thread=pl.when("ended").then("thread").otherwise(pl.lit(feeder, pl.Int64)),
         next=pl.when("ended").then("next"),
-    ).drop("ended")
+    ).drop("ended", "sent")
     return _with_activity(gaps, work, activity)
 
 

@@ -20,6 +20,8 @@ FIGURES = {
     "latency_ns": "time",
     "kernels": "number",
     "kernel_ns": "time",
+    "graphs": "number",
+    "graph_ns": "time",
     "copies": "number",
     "htod_bytes": "bytes",
     "dtoh_bytes": "bytes",
@@ -109,6 +111,10 @@ def _measure(work: Work, copies: pl.DataFrame, busy: Busy, ranges: pl.DataFrame)
     kernels = in_window(work.kernels, busy.window)
     kernels = kernels.with_columns(request=owner.of(kernels))
     copies = copies.with_columns(request=owner.of(copies))
+    graphs = in_window(work.graphs, busy.window)
+    graphs = graphs.with_columns(request=owner.of(graphs))
+    memsets = in_window(work.memsets, busy.window)
+    memsets = memsets.with_columns(request=owner.of(memsets))
     counted, clipped, size = (
         pl.col("counted"),
         pl.col("to_ns") - pl.col("from_ns"),
@@ -119,6 +125,7 @@ def _measure(work: Work, copies: pl.DataFrame, busy: Busy, ranges: pl.DataFrame)
         kernels.group_by("request").agg(
             counted.sum().cast(pl.Int64).alias("kernels"), clipped.sum().alias("kernel_ns")
         ),
+        graphs.group_by("request").agg(counted.sum().cast(pl.Int64).alias("graphs"), clipped.sum().alias("graph_ns")),
         copies.group_by("request").agg(
             pl.col("copy_count").filter(counted).sum().alias("copies"),
             size.filter(kind == "HtoD").sum().alias("htod_bytes"),
@@ -139,9 +146,7 @@ def _measure(work: Work, copies: pl.DataFrame, busy: Busy, ranges: pl.DataFrame)
     for part in sums:
         frame = frame.join(part, on="request", how="left", maintain_order="left")
     frame = frame.with_columns(pl.col(list(FIGURES)[1:]).fill_null(0))
-    unclaimed = int(kernels.filter(counted & (pl.col("request") < 0)).height) + int(
-        copies.filter(counted & (pl.col("request") < 0)).height
-    )
+    unclaimed = sum(f.filter(counted & (pl.col("request") < 0)).height for f in (kernels, copies, graphs, memsets))
     return frame.select("request", "name", "start_ns", "thread", *FIGURES), unclaimed
 
 

@@ -28,7 +28,8 @@ def bin_window(copies: pl.DataFrame, busy: Busy, bins: int = BINS) -> pl.DataFra
         ``htod``, ``dtoh``, ``other`` (bytes/s; a copy's bytes are spread evenly over its time).
     """
     low, high = busy.window.start_ns, busy.window.end_ns
-    edges = np.unique(np.linspace(low, high, min(bins, high - low) + 1).round().astype(np.int64))
+    # From the window's start: late session times have no exact float.
+    edges = low + np.unique(np.linspace(0, high - low, min(bins, high - low) + 1).round().astype(np.int64))
     start, end = edges[:-1], edges[1:]
     width = end - start
     columns: dict[str, npt.NDArray[Any]] = {"from_ns": start, "to_ns": end}

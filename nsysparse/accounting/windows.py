@@ -56,13 +56,22 @@ class Repeats:
 def whole_window(work: Work) -> Window | None:
     """First start to last end of the work of one device; None where it did nothing."""
     frames = (work.kernels, work.copies, work.memsets, work.graphs, work.migrations)
-    bounds = [(f["start_ns"].min(), f["end_ns"].max()) for f in frames if f.height]
-    if not bounds:
+    bounds = (
+        pl.concat(
+            f.select(
+                pl.col("start_ns").min().alias("first"), pl.col("start_ns").max().alias("last"), pl.col("end_ns").max()
+            )
+            for f in frames
+            if f.height
+        )
+        if any(f.height for f in frames)
+        else None
+    )
+    if bounds is None:
         return None
-    start, end = min(b[0] for b in bounds), max(b[1] for b in bounds)  # type: ignore[type-var]
-    assert isinstance(start, int)
-    assert isinstance(end, int)
-    return Window("whole", start, max(end, start + 1), "first to last GPU operation")
+    first, last, end = bounds.select(pl.col("first").min(), pl.col("last").max(), pl.col("end_ns").max()).row(0)
+    # One ns more where the last operation is an instant: a window is half-open, and it belongs to it.
+    return Window("whole", first, max(end, last + 1), "first to last GPU operation")
 
 
 def ranges_in(window: Window, work: Work) -> pl.Expr:

@@ -28,7 +28,8 @@ class Settings:
         kinds: What is recorded; ``graphs`` records whole graph launches and hides what is inside them.
         on_s: With ``every_s``, the seconds of each cycle during which it records; 0 records always.
         every_s: The length of a cycle in seconds.
-        off: ``disable`` stops the records; ``finalize`` also takes CUPTI out of the process while off.
+        off: ``disable`` stops the records; ``finalize`` also takes CUPTI out of the process while off, and can break a
+            program that has work under way then.
     """
 
     folder: Path

@@ -21,6 +21,7 @@ from nsysparse.errors import NsysparseError
 COMMANDS = {
     "analyze": ("analyze", "Analyze a recording; write an HTML report and a JSON file."),
     "census": ("census", "Count a live program's GPU work with a recorder that can stay in production."),
+    "validate": ("validate", "Compare a recording with a census of the same load."),
     "info": ("info", "Say what a recording holds, what it lacks, and whether it can be trusted."),
     "rules": ("rules", "List the rules that find stalls, or print the page of one."),
     "query": ("query", "Run one of the shipped SQL queries, or your own, on any export version."),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nsysparse.cli.census_options import census_option, census_window_options
 from nsysparse.cli.options import (
     cache_option,
     device_option,
@@ -18,7 +19,6 @@ from nsysparse.cli.options import (
     progress_line,
     stem_of,
     top_option,
-    trace_argument,
     window_option,
 )
 from nsysparse.cli.tables import cell
@@ -31,7 +31,7 @@ SEVERITIES = ("info", "low", "medium", "high")
 
 
 @click.command()
-@trace_argument
+@click.argument("trace", type=click.Path(readable=False, path_type=Path), required=False)
 @click.option(
     "-o",
     "--output",
@@ -59,6 +59,8 @@ SEVERITIES = ("info", "low", "medium", "high")
     metavar="GB/S",
     help="Peak of the host link in one direction, where the GPU's model does not tell.",
 )
+@census_option(required=False)
+@census_window_options
 @click.option(
     "--set",
     "thresholds",
@@ -83,7 +85,7 @@ SEVERITIES = ("info", "low", "medium", "high")
 @click.option("--profile", is_flag=True, hidden=True, help="Print the time of each stage to stderr, as JSON.")
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
 def command(
-    trace: Path,
+    trace: Path | None,
     output: str | None,
     json_file: Path | None,
     window: str | None,
@@ -92,6 +94,9 @@ def command(
     requests: int | None,
     whole_names: bool,
     link_peak: float | None,
+    census: Path | None,
+    after: float | None,
+    marks: tuple[str, str] | None,
     thresholds: tuple[str, ...],
     top: int,
     fail_on: str,
@@ -104,16 +109,20 @@ def command(
     """Analyze TRACE and write an HTML report and a JSON file.
 
     TRACE is a SQLite export (nsys export --type sqlite), a parquetdir export, or a .nsys-rep when nsys is on PATH. It
-    is opened read-only and never changed.
+    is opened read-only and never changed. With --census, a section compares it with a census of the same load; without
+    TRACE, the report is of the census alone: bytes a request and busy shares, and no code behind them.
 
     \b
     Examples:
       nsysparse analyze trace.sqlite
       nsysparse analyze trace.sqlite -o reports/ --requests 16
       nsysparse analyze trace.sqlite --window 'nvtx:decode' --fail-on medium
+      nsysparse analyze trace.sqlite --census census/
+      nsysparse analyze --census census/ --marks warm done
     """
     from nsysparse.accounting.device import Options
     from nsysparse.analysis import analyze
+    from nsysparse.cli.census_options import compare
     from nsysparse.outputs.files import check_target, write_together
     from nsysparse.outputs.json import to_json
     from nsysparse.report import render_report
@@ -121,13 +130,16 @@ def command(
     from nsysparse.rules.settings import gather_settings, resolve
     from nsysparse.source import open_trace
 
+    if trace is None:
+        _analyze_census(census, (after, marks), output, json_file, requests, top, force)
+        return
     if requests is not None and request_range is not None:
         raise UsageError("both --requests and --request-range were given", "give one of them")
     peak = None if link_peak is None else link_peak * 1e9
     settings = gather_settings(thresholds, Path.cwd())
     resolve(all_thresholds(), settings)  # an unknown name is refused before anything is read
     options = Options(
-        *(window, devices, request_range, requests, whole_names, peak), call_paths=not no_call_paths, settings=settings
+        window, devices, request_range, requests, whole_names, peak, call_paths=not no_call_paths, settings=settings
     )
     html_file, json_file = _targets(trace, output, json_file)
     make_folder = output is not None and output.endswith("/")
@@ -136,14 +148,20 @@ def command(
     with progress_line(trace.name) as progress:
         with open_trace(trace, cache, progress) as opened:
             analysis = analyze(opened, options, progress)
+            crosscheck = None if census is None else compare(opened, analysis, census, after, marks)
             note_cache_problem(opened)
         progress("rendering the report")
-        texts = {html_file: render_report(analysis, top), json_file: to_json(analysis)}
+        texts = {
+            html_file: render_report(analysis, top, crosscheck),
+            json_file: to_json(analysis, crosscheck=crosscheck),
+        }
         progress("writing the files")
         write_together(texts, force, trace, make_folder)
     if profile:
         click.echo(json.dumps(progress.profile()), err=True)
     _summarize(analysis)
+    if crosscheck is not None:
+        click.echo(f"Census: {cell(crosscheck.summary, '')}\n")
     for target in texts:
         click.echo(f"Wrote {target}")
     if open_report:
@@ -151,9 +169,40 @@ def command(
     sys.exit(_status(analysis, fail_on))
 
 
+def _analyze_census(
+    folder: Path | None, span: tuple[float | None, tuple[str, str] | None], output: str | None,
+    json_file: Path | None, requests: int | None, top: int, force: bool,
+) -> None:  # fmt: skip
+    """The report of a census alone."""
+    from nsysparse.census import dump, windows
+    from nsysparse.cli.census_options import census_window
+    from nsysparse.outputs.census import census_to_json
+    from nsysparse.outputs.files import check_target, write_together
+    from nsysparse.report import render_census
+
+    if folder is None:
+        raise UsageError("nothing to analyze was named", "name a TRACE, or a census with --census DIR, or both")
+    html_file, json_file = _targets(folder, output, json_file)
+    make_folder = output is not None and output.endswith("/")
+    for target in (html_file, json_file):
+        check_target(target, force, folder, make_folder)
+    census = dump.read(folder)
+    window = census_window(census, *span) or windows.Window()
+    counts, requests = windows.count(census, window), requests or window.requests
+    texts = {
+        html_file: render_census(census, window, counts, requests, top),
+        json_file: census_to_json(census, window, counts, requests),
+    }
+    write_together(texts, force, folder, make_folder)
+    for target in texts:
+        click.echo(f"Wrote {target}")
+
+
 def _targets(trace: Path, output: str | None, json_file: Path | None) -> tuple[Path, Path]:
     """Where the report and the JSON go; a name that ends in a slash is a folder."""
     stem = stem_of(trace)
+    if output == "":
+        raise UsageError("-o was given an empty name", "name a file or a folder")
     if output is None:
         html_file = Path(f"{stem}.html")
     elif output.endswith("/") or os.path.isdir(output):

@@ -39,7 +39,7 @@ def recording_options(function: F) -> F:
         click.option("--on", "on_s", default=0.0, help="Record for S seconds of every cycle (with --every)."),
         click.option("--every", "every_s", default=0.0, help="Length of a cycle in seconds (with --on)."),
         click.option("--off-mode", type=click.Choice(["disable", "finalize"]), default="disable",
-                     show_default=True, help="While off: stop the records, or take CUPTI out as well."),
+                     show_default=True, help="While off: stop the records, or also take CUPTI out, which is not safe."),
         click.option("--library", type=click.Path(exists=True, dir_okay=False, path_type=Path),
                      help="A recorder built before; by default it is built, or taken from the cache."),
     ]  # fmt: skip

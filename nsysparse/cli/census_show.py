@@ -15,6 +15,7 @@ from nsysparse import units
 from nsysparse.census import dump, windows
 from nsysparse.census.windows import CopyClass, DeviceCount, Window
 from nsysparse.errors import UsageError
+from nsysparse.outputs.census import count_to_dict
 
 
 @dataclass(frozen=True)
@@ -236,22 +237,11 @@ def _flat(lines: list[Line]) -> Iterable[tuple[str, Line]]:
 
 def as_data(shown: Shown) -> dict[str, Any]:
     """The counts as plain data for JSON."""
-    counts = []
-    for c in shown.counts:
-        data = asdict(c) if c.copies is None else {**asdict(_without_copies(c)), "copies": _copies_data(c)}
-        counts.append({**data, "wall_ns": c.wall_ns, "coverage_ratio": c.coverage_ratio})
+    counts = [count_to_dict(c) for c in shown.counts]
     return {
         "folder": str(shown.census.folder), "window": asdict(shown.window), "requests": shown.requests,
         "problems": shown.census.problems, "counts": counts,
     }  # fmt: skip
-
-
-def _without_copies(c: DeviceCount) -> DeviceCount:
-    return DeviceCount(**{**{k: getattr(c, k) for k in c.__dataclass_fields__}, "copies": None})
-
-
-def _copies_data(c: DeviceCount) -> list[dict[str, Any]]:
-    return [{**asdict(key), **asdict(sums)} for key, sums in (c.copies or {}).items()]
 
 
 def follow(folder: Path, pause_s: float = 1.0) -> None:

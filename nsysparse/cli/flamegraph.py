@@ -194,9 +194,11 @@ def _key(weight: str | None, present: list[str]) -> str:
 
 def _tell(flame: Flame) -> None:
     """Coverage, in a line or two: a picture without it could be believed too much."""
+    from nsysparse.cli.tables import cell
     from nsysparse.units import count, percent
 
-    click.echo(f"{flame.name}: {count(len(flame.paths))} call paths; window: {flame.basis}")
+    said = f"{flame.name}: {count(len(flame.paths))} call paths; window: {flame.basis}"
+    click.echo(cell(said, ""))  # a name in a trace must not steer the terminal
     for kind in ("copies", "kernels", "synchronizations"):
         rows = [r for r in flame.coverage.to_dicts() if r["kind"] == kind and r["stack"] == "any"]
         for row in rows:

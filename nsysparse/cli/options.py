@@ -39,7 +39,7 @@ def top_option(default: int, what: str) -> Callable[[click.decorators.FC], click
     """``--top N``."""
     return click.option(
         "--top",
-        type=click.IntRange(min=1),
+        type=click.IntRange(1, 2**31),
         default=default,
         show_default=True,
         metavar="N",

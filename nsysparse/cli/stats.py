@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 USUAL = ("nvtx_sum", "osrt_sum", "cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum")
 IDS = ("id", "ctx", "strm", "address")  # ends of columns whose numbers are no amounts
 TEXT_WIDTH = 24  # of a column of texts, at least
+MOST_OF_AN_OPTION = 100_000  # of a rule: milliseconds, rows or parts of a window
 SCREEN_ROWS = 50  # of a table on the terminal, unless --top says otherwise
 
 
@@ -39,7 +40,7 @@ SCREEN_ROWS = 50  # of a table on the terminal, unless --top says otherwise
 @click.option("--list", "list_them", is_flag=True, help="List the reports and rules.")
 @click.option(
     "--top",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 2**31),
     metavar="N",
     help=f"Keep the first N rows. [default: all; {SCREEN_ROWS} on the terminal; what nsys keeps for rules]",
 )
@@ -108,7 +109,7 @@ def _configured(text: str, known: dict[str, Report]) -> Report:
     options = dict(report.options)
     for setting in settings:
         key, _, value = setting.partition("=")
-        if key not in options or not value.isdigit():
+        if key not in options or not (value.isdecimal() and value.isascii() and 0 < int(value) <= MOST_OF_AN_OPTION):
             raise UsageError(
                 f"cannot read '{setting}' of the rule {name}",
                 f"its options: {', '.join(f'{k}={v}' for k, v in options.items()) or 'none'}",

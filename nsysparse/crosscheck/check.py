@@ -32,6 +32,7 @@ from nsysparse.source import Trace
 TIME_FACTOR = 2.0
 SHORT_NS = 1_000_000  # below this much time a factor says nothing
 QUANTITIES = ("count", "bytes", "time_ns")
+DIFFERENT = "not the same operations"
 
 
 class Status(Enum):
@@ -112,6 +113,16 @@ class Crosscheck:
         n = {status: sum(row.status is status for row in self.rows) for status in Status}
         parts = [f"{n[status]} {status.value}" for status in Status if n[status]]
         return f"{len(self.rows)} rows: {', '.join(parts)}."
+
+    @property
+    def views(self) -> list[dict[str, Any]]:
+        """The rows for a table: also ``quantity_name``, ``unit`` (number, bytes, time) and ``verdict``."""
+        names = {"count": ("count", "number"), "bytes": ("bytes", "bytes"), "time_ns": ("time", "time")}
+        return [
+            asdict(row)
+            | {"quantity_name": names[row.quantity][0], "unit": names[row.quantity][1], "verdict": row.status.value}
+            for row in self.rows
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -202,10 +213,12 @@ class _Judge:
                 row = self._row(item, quantity, left, right, inherited)
                 if row is None:
                     continue
-                if quantity == "count" and row.status is Status.EXPLAINED:  # its time and the busy time follow
-                    inherited = row.cause.partition(",")[0]
-                    explained.setdefault(item.part, inherited)
-                    explained.setdefault("everything", inherited)
+                differs = row.status in (Status.EXPLAINED, Status.UNEXPLAINED) and item.part != "migrations"
+                if quantity == "count" and differs:
+                    # Its time and the busy time follow: they are not of the same operations.
+                    inherited = row.cause.partition(",")[0] if row.status is Status.EXPLAINED else DIFFERENT
+                    explained[item.part] = _worse(explained.get(item.part), inherited)
+                    explained["everything"] = _worse(explained.get("everything"), inherited)
                 yield row
 
     def _value(self, side: Side, tallies: Tallies, item: Item, quantity: str) -> int | None:
@@ -268,12 +281,16 @@ class _Judge:
     def _verdict_of_time(self, a: int, b: int, inherited: str) -> tuple[Status, str]:
         """Times of two runs are never equal: they agree within a factor, or follow what explains their operations."""
         if inherited:
-            return Status.EXPLAINED, inherited
+            return Status.UNKNOWN if inherited == DIFFERENT else Status.EXPLAINED, inherited
         x, y = self._scaled(a, b)
         ratio = max(x, y) / max(1, min(x, y))
         if ratio <= TIME_FACTOR or max(a, b) < SHORT_NS:
             return Status.EQUAL, f"another run: times differ by {units.percent(ratio - 1)}"
         return Status.UNEXPLAINED, f"times differ by a factor of {ratio:.3g}, more than two runs of one load do"
+
+
+def _worse(known: str | None, found: str) -> str:
+    return DIFFERENT if DIFFERENT in (known, found) else known or found
 
 
 def _ordered(left: Tallies, right: Tallies) -> list[Item]:

@@ -82,24 +82,27 @@ def _one_row_a_call(api: pl.DataFrame) -> pl.DataFrame:
     if not _may_repeat(api):
         return api
     marked = api.with_row_index("row").with_columns(repeated=repeated)
-    several = marked.filter("repeated").sort(
-        "process",
-        "correlation",
-        pl.col("event_class") == schema.BACKTRACE_CLASS,
-        "start_ns",
-        pl.col("end_ns"),
-        "row",
-        descending=[False, False, False, False, True, False],
-    )
+    # Rows of one call overlap in time; a row after them is another call that uses the number again.
     group = ["process", "correlation"]
-    # A row that does not touch the chosen one in time is another call that reused its number: it stays.
-    several = several.with_columns(
-        first=pl.int_range(pl.len()).over(group) == 0,
-        apart=(pl.col("start_ns") > pl.col("end_ns").first().over(group))
-        | (pl.col("end_ns") < pl.col("start_ns").first().over(group)),
-        callchain=pl.coalesce("callchain", pl.col("callchain").drop_nulls().first().over(group)),
+    several = marked.filter("repeated").sort(*group, "start_ns", "row")
+    again = pl.col("start_ns") > pl.col("end_ns").cum_max().shift(1).over(group)
+    several = several.with_columns(again=again.fill_null(True).cast(pl.Int64).cum_sum().over(group))
+    kept = (
+        several.with_columns(
+            callchain=pl.coalesce("callchain", pl.col("callchain").drop_nulls().first().over(*group, "again"))
+        )
+        .sort(
+            *group,
+            "again",
+            pl.col("event_class") == schema.BACKTRACE_CLASS,
+            "start_ns",
+            "end_ns",
+            "row",
+            descending=[False, False, False, False, False, True, False],
+        )
+        .unique([*group, "again"], keep="first", maintain_order=True)
+        .drop("again")
     )
-    kept = several.filter(pl.col("first") | pl.col("apart")).drop("first", "apart")
     return pl.concat([marked.filter(~pl.col("repeated")), kept]).sort("row").drop("row", "repeated")
 
 

@@ -11,18 +11,19 @@ import polars as pl
 
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.analysis import Analysis
+from nsysparse.crosscheck import Crosscheck
 from nsysparse.findings import Failed, Finding, Outcome, Quiet, Skipped
 
 FORMAT, FORMAT_VERSION = "nsysparse-analysis", 1
 MAX_ROWS = 1_000  # of a table; ``rows_total`` says how many there are
 
 
-def to_json(analysis: Analysis, max_rows: int = MAX_ROWS) -> str:
+def to_json(analysis: Analysis, max_rows: int = MAX_ROWS, crosscheck: Crosscheck | None = None) -> str:
     """The whole analysis as a JSON text; see docs/json.md for the fields."""
-    return json.dumps(to_dict(analysis, max_rows), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    return json.dumps(to_dict(analysis, max_rows, crosscheck), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
 
-def to_dict(analysis: Analysis, max_rows: int = MAX_ROWS) -> dict[str, Any]:
+def to_dict(analysis: Analysis, max_rows: int = MAX_ROWS, crosscheck: Crosscheck | None = None) -> dict[str, Any]:
     """The whole analysis as plain data."""
     return {
         "format": FORMAT,
@@ -39,6 +40,7 @@ def to_dict(analysis: Analysis, max_rows: int = MAX_ROWS) -> dict[str, Any]:
         "lost_time": _plain(analysis.lost.to_dicts()),
         "devices": [_device(d, max_rows) for d in analysis.devices],
         "call_paths": _call_paths(analysis, max_rows),
+        "crosscheck": None if crosscheck is None else _plain(crosscheck.to_dict()),
     }
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from nsysparse.analysis import Analysis
+from nsysparse.crosscheck import Crosscheck
+from nsysparse.report.census import render_census
 from nsysparse.report.page import render
 
-__all__ = ["render_report"]
+__all__ = ["render_census", "render_report"]
 
 
-def render_report(analysis: Analysis, top: int = 20) -> str:
+def render_report(analysis: Analysis, top: int = 20, crosscheck: Crosscheck | None = None) -> str:
     """One HTML page.
 
     Args:
         analysis: What was measured.
         top: Rows to show of each table at most; less where many devices would make the page too large.
+        crosscheck: The comparison with a census, for a section of its own.
 
     Returns:
         The page. The same analysis gives the same text.
     """
-    return render(analysis, top)
+    return render(analysis, top, crosscheck)

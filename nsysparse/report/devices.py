@@ -47,6 +47,8 @@ _FIGURES = {
     "latency_ns": "Latency",
     "kernels": "Kernels",
     "kernel_ns": "Kernel time",
+    "graphs": "Whole graphs",
+    "graph_ns": "Graph time",
     "copies": "Copies",
     "htod_bytes": "Bytes HtoD",
     "dtoh_bytes": "Bytes DtoH",

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from nsysparse import units
 from nsysparse.analysis import Analysis
+from nsysparse.crosscheck import Crosscheck
 from nsysparse.data import data_folder
 from nsysparse.definitions import DEFINITIONS
 from nsysparse.findings import Failed, Finding, Outcome, Quiet, Skipped
@@ -31,12 +32,12 @@ from nsysparse.report.text import visible
 CELLS = 40_000  # that the tables of all devices may hold, so that no trace makes a page of more than 5 MB
 COLUMNS = 150  # of all tables of one device
 WHOLE = 64  # rows of a table that makes no sense when cut
-FLAME_NODES = 20_000  # of the report's flame graph; its own page, made by the command flamegraph, holds more
+FLAME_NODES = 10_000  # of the report's flame graph; its own page, made by the command flamegraph, holds more
 STYLES, SCRIPT = ("report.css", "print.css"), "charts.js"
 _OUTCOMES: dict[type, str] = {Finding: "fired", Quiet: "quiet", Skipped: "skipped", Failed: "failed"}
 
 
-def render(analysis: Analysis, top: int) -> str:
+def render(analysis: Analysis, top: int, crosscheck: Crosscheck | None = None) -> str:
     """The whole page as text."""
     templates = data_folder("templates")
     devices = view_devices(analysis)
@@ -45,14 +46,17 @@ def render(analysis: Analysis, top: int) -> str:
     flame = view_flame(analysis.call_paths.flame, FLAME_NODES) if analysis.call_paths else None
     drawn = flame is not None and flame.drawn
     styles = (*STYLES, *flamegraph.STYLES) if drawn else STYLES
-    style = "\n".join(_asset(templates, name) for name in styles)
-    scripts = [chart_library(), _asset(templates, SCRIPT)] if has_charts else []
-    scripts += [_asset(templates, flamegraph.SCRIPT)] if drawn else []
-    environment = _environment(templates)
-    sections = [(s, s.missing(analysis.recorded)) for s in find_sections(templates)]
-    environment.globals |= _functions(devices, shown)
+    style = "\n".join(read_asset(templates, name) for name in styles)
+    scripts = [chart_library(), read_asset(templates, SCRIPT)] if has_charts else []
+    scripts += [read_asset(templates, flamegraph.SCRIPT)] if drawn else []
+    environment = make_environment(templates)
+    sections = [
+        (s, s.missing(analysis.recorded)) for s in find_sections(templates) if s.key != "crosscheck" or crosscheck
+    ]
+    environment.globals |= template_functions(devices, shown)
     page = environment.get_template("report.html").render(
         analysis=analysis,
+        crosscheck=crosscheck,
         devices=devices,
         sections=sections,
         facts=_facts(analysis),
@@ -65,7 +69,7 @@ def render(analysis: Analysis, top: int) -> str:
         definitions=DEFINITIONS.values(),
         style=Markup(style),
         scripts=[Markup(s) for s in scripts],
-        policy=_policy(style, scripts),
+        policy=content_policy(style, scripts),
         charted=CHARTED,
         flame=flame,
         ok=analysis.integrity.status is Status.OK,
@@ -73,7 +77,8 @@ def render(analysis: Analysis, top: int) -> str:
     return f"{page}\n"
 
 
-def _environment(templates: Path) -> Environment:
+def make_environment(templates: Path) -> Environment:
+    """Jinja as every page uses it: everything escaped, nothing undefined, numbers formatted by units."""
     environment = Environment(
         loader=FileSystemLoader(templates),
         autoescape=True,
@@ -86,11 +91,12 @@ def _environment(templates: Path) -> Environment:
     return environment
 
 
-def _asset(templates: Path, name: str) -> str:
+def read_asset(templates: Path, name: str) -> str:
+    """A style sheet or script of ours."""
     return templates.joinpath("assets", name).read_text(encoding="utf-8").replace("\r\n", "\n").strip()
 
 
-def _functions(devices: list[DeviceView], shown: int) -> dict[str, Any]:
+def template_functions(devices: list[DeviceView], shown: int) -> dict[str, Any]:
     """What templates may call beside the filters."""
     labels = {d.account.number: d.label for d in devices}
 
@@ -120,7 +126,7 @@ def _json(spec: dict[str, Any]) -> Markup:
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def _policy(style: str, scripts: list[str]) -> str:
+def content_policy(style: str, scripts: list[str]) -> str:
     """Nothing may be loaded; only these scripts and this style sheet may act."""
     allowed = " ".join(_hash(s) for s in scripts) or "'none'"
     return f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"

@@ -46,7 +46,7 @@ class SqliteBackend:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         header = _header(path)
         opened = self._settle_sidecars(header)
-        self.uri = f"file:{quote(str(opened.resolve()))}?mode=ro&immutable=1"
+        self.uri = f"file:{quote(os.fsencode(opened.resolve()))}?mode=ro&immutable=1"
         self._tables = self._read_catalog()
 
     def _settle_sidecars(self, header: bytes) -> Path:
@@ -55,7 +55,7 @@ class SqliteBackend:
         journal = Path(f"{self.path}-journal")
         if _starts_with(journal, b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"):
             self.remarks.append("a hot journal lies beside the file: whoever wrote it was interrupted")
-        if not wal.exists() or wal.stat().st_size == 0:
+        if not _has_bytes(wal):
             return self.path
         if header[18] != 2 or not _wal_fits(wal, header):
             self.remarks.append("a foreign -wal file lies beside the export and was not read")
@@ -152,6 +152,13 @@ def _header(path: Path) -> bytes:
             f"{path.name} is cut off: {size:,} bytes of {pages * page:,}", "copy or export it again, whole"
         )
     return head
+
+
+def _has_bytes(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except OSError:  # not there, or a name too long to be
+        return False
 
 
 def _starts_with(path: Path, magic: bytes) -> bool:

@@ -7,6 +7,7 @@
 -- column: bytes int bytes
 -- column: time_ns int sum of their durations
 -- column: bandwidth real bytes a second of their time
+-- note: rows whose times are missing, zero or reversed are left out, as in an analysis
 SELECT
     kind,
     src_kind,
@@ -16,5 +17,6 @@ SELECT
     sum(end_ns - start_ns) AS time_ns,
     sum(bytes) * 1e9 / nullif(sum(end_ns - start_ns), 0) AS bandwidth
 FROM copies
+WHERE start_ns > 0 AND end_ns >= start_ns
 GROUP BY kind, src_kind, dst_kind
 ORDER BY bytes DESC, kind, src_kind, dst_kind

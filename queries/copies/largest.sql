@@ -9,6 +9,7 @@
 -- column: dst_kind int destination memory
 -- column: stream int CUDA stream
 -- column: bandwidth real bytes a second
+-- note: rows whose times are missing, zero or reversed are left out, as in an analysis
 SELECT
     start_ns,
     end_ns - start_ns AS duration_ns,
@@ -19,5 +20,6 @@ SELECT
     stream,
     bytes * 1e9 / nullif(end_ns - start_ns, 0) AS bandwidth
 FROM copies
+WHERE start_ns > 0 AND end_ns >= start_ns
 ORDER BY bytes DESC, start_ns
 LIMIT :top

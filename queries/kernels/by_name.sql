@@ -7,6 +7,7 @@
 -- column: mean_ns real mean duration
 -- column: min_ns int shortest
 -- column: max_ns int longest
+-- note: rows whose times are missing, zero or reversed are left out, as in an analysis
 SELECT
     short_name,
     count(*) AS count,
@@ -15,6 +16,7 @@ SELECT
     min(end_ns - start_ns) AS min_ns,
     max(end_ns - start_ns) AS max_ns
 FROM kernels
+WHERE start_ns > 0 AND end_ns >= start_ns
 GROUP BY short_name_id
 ORDER BY time_ns DESC, short_name
 LIMIT :top

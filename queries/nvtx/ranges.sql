@@ -3,7 +3,8 @@
 -- param: top 50 how many rows
 -- column: name text name, as written
 -- column: style text push/pop or start/end
--- column: domain int domain number, 0 the default one
+-- column: pid int process id
+-- column: domain int domain number in its process, 0 the default one
 -- column: count int ranges
 -- column: unfinished int ranges that never ended
 -- column: time_ns int sum of the finished ones' durations
@@ -12,6 +13,7 @@
 SELECT
     coalesce(registered_text, text) AS name,
     CASE type WHEN 59 THEN 'push/pop' ELSE 'start/end' END AS style,
+    thread / 16777216 % 16777216 AS pid,
     domain,
     count(*) AS count,
     sum(end_ns IS NULL) AS unfinished,
@@ -20,6 +22,6 @@ SELECT
     max(end_ns - start_ns) AS max_ns
 FROM nvtx
 WHERE type IN (59, 60)
-GROUP BY coalesce(registered_text, text), type, domain
-ORDER BY time_ns DESC, name, style, domain
+GROUP BY coalesce(registered_text, text), type, pid, domain
+ORDER BY time_ns DESC, name, style, pid, domain
 LIMIT :top
