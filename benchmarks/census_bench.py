@@ -43,7 +43,7 @@ class Bench:
         return folder
 
     def environment(self, mode: str, folder: Path, **extra: str) -> dict[str, str]:
-        """The variables of a mode: none, floor*, census, copies, graphs, off, off_finalize, duty."""
+        """The variables of a mode: none, floor*, census, copies, graphs, off, duty."""
         env = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_INJECTION", "NSYSPARSE_CENSUS"))} | extra
         floors = {
             "floor": "10,1,22,2",
@@ -59,7 +59,6 @@ class Bench:
             "census": {}, "copies": {"kinds": ("copies",)},
             "graphs": {"kinds": ("kernels", "copies", "memsets", "graphs")},
             "off": {"on_s": 0.3, "every_s": 1000.0}, "duty": {"on_s": 1.0, "every_s": 6.0},
-            "off_finalize": {"on_s": 0.3, "every_s": 1000.0, "off": "finalize"},
         }[mode]  # fmt: skip
         return env | run.variables(run.Settings(folder, **options), self.recorder)
 

@@ -20,7 +20,6 @@ from typing import Any
 
 from census_bench import (
     Bench,
-    build,
     dump,
     forked_once,
     native_once,
@@ -102,7 +101,7 @@ def part_programs(bench: Bench, workloads: str) -> None:
 
 def part_extreme(bench: Bench, repeats: int) -> None:
     """Native launch-bound extremes: nanoseconds a launch, microseconds a graph launch, floor beside it."""
-    modes = ["none", "floor", "census", "copies", "off", "off_finalize"]
+    modes = ["none", "floor", "census", "copies", "off"]
     result = {}
     loads = [  # load, argument, modes, operations a second, label, share of the time that is left
         ("launch", "", modes, 1e9, "ns/launch", 0.35),
@@ -138,8 +137,8 @@ def part_cost(bench: Bench, repeats: int, names: list[str]) -> None:
 
 
 def part_duty(bench: Bench, repeats: int) -> None:
-    """What 'off' costs, and a duty cycle, on decoding with graphs; both ways of being off."""
-    modes = ["none", "off", "off_finalize", "duty"]
+    """What 'off' costs, and a duty cycle, on decoding with graphs."""
+    modes = ["none", "off", "duty"]
     rows = repeat_modes(bench, modes, repeats, bench.deadline, forked_once(bench, "decode_graph", 6.0))
     table = summary(rows, modes, 1e6)
     show("decode_graph", table, "us/step")
@@ -202,7 +201,7 @@ def part_kills(bench: Bench, runs: int) -> None:
             break
         folder, end = bench.folder("kills"), rng.choice(["return", "return", "exit", "_exit", "fork", "exec"])
         env = bench.environment("census", folder) | {"NSYSPARSE_CENSUS_INTERVAL": rng.choice(["0.05", "0.2", "1"])}
-        if rng.random() < 0.3:  # by disable: what finalize does, part_switching measures
+        if rng.random() < 0.3:
             env |= {"NSYSPARSE_CENSUS_ON": "0.1", "NSYSPARSE_CENSUS_EVERY": "0.25"}
         process = subprocess.Popen([str(bench.native), "mixed", f"{rng.uniform(0.2, 0.9):.2f}", end], env=env,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # fmt: skip
@@ -223,53 +222,36 @@ def part_kills(bench: Bench, runs: int) -> None:
     bench.save("kills", rows)
 
 
-SWITCHING = [  # name, threads of the load, how it is switched off, whether at any API call's exit
-    ("without recorder", 3, None, False),
-    ("recorder, never switched", 3, "", False),
-    ("switched by disable", 3, "disable", False),
-    ("finalize at any call", 3, "finalize", True),
-    ("finalize at a wait", 3, "finalize", False),
-    ("one thread, finalize at any call", 1, "finalize", True),
-    ("one thread, finalize at a wait", 1, "finalize", False),
-]
+SWITCHING = {"without recorder": None, "recorder, never switched": False, "recorder, switched": True}
 
 
 def part_switching(bench: Bench, runs: int) -> None:
-    """The mixed load without kills: which way of switching off, if any, breaks the program."""
-    anywhere = bench.work / "anywhere.so"
-    source = HERE.parent / "nsysparse" / "census" / "recorder.c"
-    flags = [*build.FLAGS, "-DCENSUS_FINALIZE_ANYWHERE", str(source), "-o", str(anywhere), *build.LIBRARIES]
-    status, _, err = spawn(["cc", *flags], dict(os.environ), 60)
-    if status != 0:
-        raise RuntimeError(err)
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name, *_ in SWITCHING}
-    # Variants take turns, so that running out of time costs all of them alike.
-    for _ in range(0, runs, 6):
-        for name, threads, off, at_any in SWITCHING:
+    """The mixed load, six at once and without kills: whether switching off and on under load breaks the program."""
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in SWITCHING}
+    for _ in range(0, runs, 6):  # variants take turns, so that running out of time costs all of them alike
+        for name, switched in SWITCHING.items():
             if bench.left() > 10:
-                rows[name] += _switch_some(bench, 6, threads, off, anywhere if at_any else bench.recorder)
+                rows[name] += _switch_some(bench, 6, switched)
     for name, found in rows.items():
         bad = [r for r in found if r["bad"]]
         said = sorted({r["stderr"].strip().splitlines()[-1][-80:] for r in bad if r["stderr"].strip()})
         print(
-            f"{name:34} bad {len(bad):3} of {len(found):3}  switched off {sum(r['offs'] for r in found)} times  {said}"
+            f"{name:26} bad {len(bad):3} of {len(found):3}  switched off {sum(r['offs'] for r in found)} times  {said}"
         )
     bench.save("switching", rows)
 
 
-def _switch_some(bench: Bench, n: int, threads: int, off: str | None, library: Path) -> list[dict[str, Any]]:
+def _switch_some(bench: Bench, n: int, switched: bool | None) -> list[dict[str, Any]]:
     """Run the load n times at once."""
     started = []
     for _ in range(n):
         folder = bench.folder("switching")
-        env = bench.environment("none" if off is None else "census", folder)
-        if off is not None:
-            env |= {"CUDA_INJECTION64_PATH": str(library), "NSYSPARSE_CENSUS_INTERVAL": "0.2"}
-            if library != bench.recorder:
-                env["NSYSPARSE_CENSUS_CUPTI"] = str(build.find_cupti().library)  # the bare build does not know it
-        if off:
-            env |= {"NSYSPARSE_CENSUS_ON": "0.1", "NSYSPARSE_CENSUS_EVERY": "0.25", "NSYSPARSE_CENSUS_OFF": off}
-        command = [str(bench.native), "mixed", "0.7", "return", str(threads)]
+        env = bench.environment("none" if switched is None else "census", folder)
+        if switched is not None:
+            env["NSYSPARSE_CENSUS_INTERVAL"] = "0.2"
+        if switched:
+            env |= {"NSYSPARSE_CENSUS_ON": "0.1", "NSYSPARSE_CENSUS_EVERY": "0.25"}
+        command = [str(bench.native), "mixed", "0.7", "return"]
         process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         started.append((folder, process))
     rows = []
@@ -282,7 +264,11 @@ def _switch_some(bench: Bench, n: int, threads: int, off: str | None, library: P
         lines: list[dict[str, Any]] = []
         with contextlib.suppress(dump.NsysparseError):  # nothing written: no recorder, or broken early
             lines = [line for p in dump.read(folder).processes for line in p.lines()]
-        bad = process.returncode != 0 or bool(err.strip()) or (off is not None and not (lines and lines[-1]["final"]))
+        bad = (
+            process.returncode != 0
+            or bool(err.strip())
+            or (switched is not None and not (lines and lines[-1]["final"]))
+        )
         offs = sum(line["why"] == "off" for line in lines)
         rows.append({"status": process.returncode, "stderr": err[-400:], "offs": offs, "bad": bad})
     return rows

@@ -70,7 +70,7 @@ enum {
     ACT_COPY = 1, ACT_MEMSET = 2, ACT_KERNEL_SERIAL = 3, ACT_KERNEL = 10, ACT_PEER_COPY = 22, ACT_GRAPH = 51,
     OLDEST_CUPTI = 18, COPY_COUNT_SINCE = 28,
     RES_MULTIPLE_SUBSCRIBERS = 39,
-    DOMAIN_DRIVER_API = 1, DOMAIN_RESOURCE = 3, CBID_INIT_FINISHED = 5, SITE_EXIT = 1,
+    DOMAIN_RESOURCE = 3, CBID_INIT_FINISHED = 5,
     ATTR_POOL_LIMIT = 2, ATTR_ZEROED_BUFFER = 5,
     FLUSH_FORCED = 1,
 };
@@ -134,11 +134,6 @@ struct rec_graph {
     uint32_t device, graph;
 };
 
-struct api_call { /* what a callback of an API domain is given */
-    int site;
-    const char *function;
-};
-
 #if defined(CENSUS_CHECK_HEADERS)
 #include <cupti_version.h>
 #include <cupti_activity.h>
@@ -188,8 +183,6 @@ SAME(rec_graph, correlation, CUpti_ActivityGraphTrace, correlationId);
 SAME(rec_graph, start, CUpti_ActivityGraphTrace, start);
 SAME(rec_graph, end, CUpti_ActivityGraphTrace, end);
 SAME(rec_graph, device, CUpti_ActivityGraphTrace, deviceId);
-SAME(api_call, site, CUpti_CallbackData, callbackSite);
-SAME(api_call, function, CUpti_CallbackData, functionName);
 _Static_assert(ACT_GRAPH == (int)CUPTI_ACTIVITY_KIND_GRAPH_TRACE, "kind");
 _Static_assert(ACT_PEER_COPY == (int)CUPTI_ACTIVITY_KIND_MEMCPY2, "kind");
 _Static_assert(ACT_KERNEL == (int)CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, "kind");
@@ -207,7 +200,6 @@ static struct {
     int (*subscribe)(void **, callback_fn, void *);
     int (*unsubscribe)(void *);
     int (*enable_callback)(uint32_t, void *, int, uint32_t);
-    int (*enable_domain)(uint32_t, void *, int);
     int (*register_callbacks)(buffer_requested_fn, buffer_completed_fn);
     int (*enable)(int);
     int (*disable)(int);
@@ -215,7 +207,6 @@ static struct {
     int (*next_record)(uint8_t *, size_t, void **);
     int (*dropped)(void *, uint32_t, size_t *);       /* may be missing */
     int (*set_attribute)(int, size_t *, void *);      /* may be missing */
-    int (*finalize)(void);                            /* may be missing */
 } cupti;
 
 static struct {
@@ -274,7 +265,7 @@ static const int kind_ids[KINDS] = {ACT_KERNEL, ACT_COPY, ACT_PEER_COPY, ACT_MEM
 static struct {
     char folder[PATH_MAX - 128], path[PATH_MAX], program[64];
     uint64_t interval_ns, on_ns, every_ns, start_unix_ns, start_mono_ns;
-    bool asked[KINDS], finalize_when_off;
+    bool asked[KINDS];
     uint32_t cupti_version;
     pid_t pid;
 } conf;
@@ -298,8 +289,6 @@ static _Atomic size_t buffer_size = SMALLEST_BUFFER * 4;
 static _Atomic uint64_t refused_buffers;
 static _Atomic int callbacks_running;
 static _Atomic bool init_finished, stopping, in_child;
-enum { FINALIZE_NOT, FINALIZE_WANTED, FINALIZE_RUNNING, FINALIZE_DONE };
-static _Atomic int finalize_state;
 static int wake_fd = -1;
 static sem_t helper_done;
 
@@ -642,29 +631,12 @@ static void wake_helper(void)
     (void)ignored;
 }
 
-/* NVIDIA documents the exit of any API call as the place to take CUPTI out of a running process. With work under way on
- * the GPU that ends programs (docs/census.md has the figures), so only the exit of a call that has waited for work will
- * do: then this thread, at least, has nothing under way. Other threads can. */
-static bool may_finalize(const struct api_call *call)
-{
-#ifdef CENSUS_FINALIZE_ANYWHERE
-    return call->site == SITE_EXIT;
-#else
-    return call->site == SITE_EXIT && call->function != NULL && strstr(call->function, "Synchronize") != NULL;
-#endif
-}
-
 static void callback(void *unused, int domain, uint32_t id, const void *data)
 {
-    (void)unused;
+    (void)unused, (void)data;
     if (domain == DOMAIN_RESOURCE && id == CBID_INIT_FINISHED) {
         atomic_store(&init_finished, true);
         wake_helper();
-    } else if (domain == DOMAIN_DRIVER_API && data != NULL && may_finalize(data)) {
-        int expected = FINALIZE_WANTED;
-        if (!atomic_compare_exchange_strong(&finalize_state, &expected, FINALIZE_RUNNING)) return;
-        cupti.finalize();
-        atomic_store(&finalize_state, FINALIZE_DONE);
     }
 }
 
@@ -1092,33 +1064,18 @@ static const char *attach(void)
     return any ? NULL : "CUPTI knows none of the record kinds asked for, nothing is recorded";
 }
 
+/* CUPTI stays in the process: taking it out with cuptiFinalize breaks running programs (figures in docs/census.md). */
 static void detach(void)
 {
     disable_kinds();
     cupti.flush_all(0);
     covered_ns += clock_ns(CLOCK_MONOTONIC) - on_since_ns;
     attached = false;
-    if (conf.finalize_when_off && cupti.finalize != NULL && cupti.enable_domain != NULL) {
-        cupti.flush_all(FLUSH_FORCED);
-        atomic_store(&finalize_state, FINALIZE_WANTED);
-        cupti.enable_domain(1, subscriber, DOMAIN_DRIVER_API); /* the program's next wait does it */
-    } else {
-        cupti.unsubscribe(subscriber);
-    }
+    cupti.unsubscribe(subscriber);
 }
 
 static void attach_again(void)
 {
-    int expected = FINALIZE_WANTED;
-    if (atomic_compare_exchange_strong(&finalize_state, &expected, FINALIZE_NOT)) {
-        cupti.unsubscribe(subscriber); /* no wait came: CUPTI is still there */
-    } else if (expected == FINALIZE_RUNNING) {
-        return; /* a thread of the program is taking it out right now */
-    } else if (expected == FINALIZE_DONE) {
-        madvise(pool, (size_t)BUFFERS * BUFFER_BYTES, MADV_DONTNEED); /* CUPTI let go of all buffers; zero them */
-        for (int i = 0; i < BUFFERS / 64; i++) atomic_store(&pool_used[i], 0);
-        atomic_store(&finalize_state, FINALIZE_NOT);
-    }
     const char *problem = attach();
     if (problem != NULL) write_note(problem);
 }
@@ -1242,7 +1199,7 @@ static void run_until_stopped(void)
             else detach();
             if (on == attached) tick(on ? "on" : "off");
             /* Refused: ask again later, not at once. */
-            if (on && !attached) retry_at = now + (atomic_load(&finalize_state) == FINALIZE_NOT ? HEARTBEAT : 100 * MS);
+            if (on && !attached) retry_at = now + HEARTBEAT;
         }
         int woke = wait_until(until < next_tick ? until : next_tick);
         bool due = clock_ns(CLOCK_MONOTONIC) >= next_tick;
@@ -1341,7 +1298,6 @@ static bool word_in(const char *list, const char *word)
 static bool read_settings(void)
 {
     const char *folder = getenv("NSYSPARSE_CENSUS_DIR"), *kinds = getenv("NSYSPARSE_CENSUS_KINDS");
-    const char *off = getenv("NSYSPARSE_CENSUS_OFF");
     if (folder == NULL || *folder == 0 || strlen(folder) >= sizeof conf.folder) return false;
     memcpy(conf.folder, folder, strlen(folder) + 1);
     conf.interval_ns = seconds_from("NSYSPARSE_CENSUS_INTERVAL", SECOND);
@@ -1350,7 +1306,6 @@ static bool read_settings(void)
     conf.on_ns = seconds_from("NSYSPARSE_CENSUS_ON", 0);
     conf.every_ns = seconds_from("NSYSPARSE_CENSUS_EVERY", 0);
     if (conf.on_ns == 0 || conf.on_ns >= conf.every_ns) conf.every_ns = 0;
-    conf.finalize_when_off = off != NULL && strcmp(off, "finalize") == 0;
     if (kinds == NULL || *kinds == 0) kinds = "kernels,copies,memsets";
     for (int k = 0; k < KINDS; k++) conf.asked[k] = word_in(kinds, kind_names[k]);
     conf.asked[K_PEER] = conf.asked[K_COPIES];
@@ -1397,10 +1352,8 @@ static const char *load_cupti(void)
         & look_up(h, "cuptiActivityEnable", &cupti.enable) & look_up(h, "cuptiActivityDisable", &cupti.disable)
         & look_up(h, "cuptiActivityFlushAll", &cupti.flush_all)
         & look_up(h, "cuptiActivityGetNextRecord", &cupti.next_record);
-    look_up(h, "cuptiEnableDomain", &cupti.enable_domain);
     look_up(h, "cuptiActivityGetNumDroppedRecords", &cupti.dropped);
     look_up(h, "cuptiActivitySetAttribute", &cupti.set_attribute);
-    look_up(h, "cuptiFinalize", &cupti.finalize);
     if (!all) return "CUPTI lacks a function, nothing is recorded";
     /* Newer CUPTIs can refuse this until the driver is ready; then the header asks again. Old ones always answer. */
     if (cupti.get_version(&conf.cupti_version) != 0) conf.cupti_version = 0;

@@ -28,8 +28,6 @@ class Settings:
         kinds: What is recorded; ``graphs`` records whole graph launches and hides what is inside them.
         on_s: With ``every_s``, the seconds of each cycle during which it records; 0 records always.
         every_s: The length of a cycle in seconds.
-        off: ``disable`` stops the records; ``finalize`` also takes CUPTI out of the process while off, and can break a
-            program that has work under way then.
     """
 
     folder: Path
@@ -37,7 +35,6 @@ class Settings:
     kinds: tuple[str, ...] = DEFAULT_KINDS
     on_s: float = 0.0
     every_s: float = 0.0
-    off: str = "disable"
 
 
 def check(settings: Settings) -> None:
@@ -69,8 +66,6 @@ def variables(settings: Settings, library: Path) -> dict[str, str]:
     if settings.every_s > 0:
         result["NSYSPARSE_CENSUS_ON"] = f"{settings.on_s:g}"
         result["NSYSPARSE_CENSUS_EVERY"] = f"{settings.every_s:g}"
-    if settings.off != "disable":
-        result["NSYSPARSE_CENSUS_OFF"] = settings.off
     return result
 
 

@@ -26,6 +26,7 @@ from nsysparse.errors import UsageError
 
 if TYPE_CHECKING:
     from nsysparse.analysis import Analysis
+    from nsysparse.crosscheck import Crosscheck
 
 SEVERITIES = ("info", "low", "medium", "high")
 
@@ -159,9 +160,7 @@ def command(
         write_together(texts, force, trace, make_folder)
     if profile:
         click.echo(json.dumps(progress.profile()), err=True)
-    _summarize(analysis)
-    if crosscheck is not None:
-        click.echo(f"Census: {cell(crosscheck.summary, '')}\n")
+    _summarize(analysis, crosscheck)
     for target in texts:
         click.echo(f"Wrote {target}")
     if open_report:
@@ -215,7 +214,7 @@ def _targets(trace: Path, output: str | None, json_file: Path | None) -> tuple[P
     return html_file, json_file
 
 
-def _summarize(analysis: Analysis) -> None:
+def _summarize(analysis: Analysis, crosscheck: Crosscheck | None) -> None:
     from nsysparse.findings import Severity
 
     for sentence in analysis.verdict:
@@ -227,6 +226,8 @@ def _summarize(analysis: Analysis) -> None:
     if len(shown) < len(analysis.findings):
         click.echo(f"\n{len(analysis.findings) - len(shown)} more findings for information are in the report.")
     click.echo("")
+    if crosscheck is not None:
+        click.echo(f"Census: {cell(crosscheck.summary, '')}\n")
 
 
 def _status(analysis: Analysis, fail_on: str) -> int:

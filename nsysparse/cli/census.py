@@ -38,8 +38,6 @@ def recording_options(function: F) -> F:
                      help="What to record: 'copies' for bytes alone; 'graphs' counts graphs as a whole."),
         click.option("--on", "on_s", default=0.0, help="Record for S seconds of every cycle (with --every)."),
         click.option("--every", "every_s", default=0.0, help="Length of a cycle in seconds (with --on)."),
-        click.option("--off-mode", type=click.Choice(["disable", "finalize"]), default="disable",
-                     show_default=True, help="While off: stop the records, or also take CUPTI out, which is not safe."),
         click.option("--library", type=click.Path(exists=True, dir_okay=False, path_type=Path),
                      help="A recorder built before; by default it is built, or taken from the cache."),
     ]  # fmt: skip
@@ -51,8 +49,7 @@ def recording_options(function: F) -> F:
 def _settings(options: dict[str, Any]) -> tuple[running.Settings, Path]:
     library = options.pop("library") or building.build().library
     kinds = tuple(kind.strip() for kind in options.pop("kinds").split(",") if kind.strip())
-    off = options.pop("off_mode")
-    settings = running.Settings(interval_s=options.pop("interval"), kinds=kinds, off=off, **options)
+    settings = running.Settings(interval_s=options.pop("interval"), kinds=kinds, **options)
     running.check(settings)
     return settings, library
 

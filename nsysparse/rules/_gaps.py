@@ -9,6 +9,13 @@ from nsysparse.rules._scene import Scene
 ELSEWHERE = 0.5  # share of a gap in waits of the host from which the gap is theirs
 
 
+def gaps_of(scene: Scene) -> pl.DataFrame:
+    """As :func:`launch_gaps`, worked out once a device."""
+    if scene.gaps is None:
+        scene.gaps = launch_gaps(scene)
+    return scene.gaps
+
+
 def launch_gaps(scene: Scene) -> pl.DataFrame:
     """The device's idle gaps, each with how it ended.
 
@@ -19,9 +26,7 @@ def launch_gaps(scene: Scene) -> pl.DataFrame:
         and not mostly spent in synchronizations, allocations or the operating system).
     """
     gaps = scene.account.gaps
-    ended = pl.DataFrame({"end_ns": gaps["end_ns"]}).join(
-        _calls_by_start(scene), on="end_ns", how="left", maintain_order="left"
-    )
+    ended = gaps.select("end_ns").join(_calls_at(scene, gaps["end_ns"]), on="end_ns", how="left", maintain_order="left")
     gaps = gaps.with_columns(call_end_ns=ended["call_end_ns"], waits=ended["waits"].fill_null(False))
     late = pl.col("call_end_ns").is_null() | (pl.col("call_end_ns") > pl.col("start_ns"))
     elsewhere = pl.sum_horizontal("synchronize call", "allocation call", "OS runtime call")
@@ -34,11 +39,13 @@ def launch_gaps(scene: Scene) -> pl.DataFrame:
     )
 
 
-def _calls_by_start(scene: Scene) -> pl.DataFrame:
-    """By start of an operation, which is the end of a gap: when its call returned, and whether that call waited."""
+def _calls_at(scene: Scene, instants: pl.Series) -> pl.DataFrame:
+    """Of operations that start at some instants: ``end_ns`` (the instant), ``call_end_ns``, ``waits`` of their calls."""
     work = scene.work
     frames = [
-        f.select("start_ns", "call", "call_end_ns") for f in (work.kernels, work.copies, work.memsets, work.graphs)
+        f.filter(pl.col("start_ns").is_in(instants.implode())).select("start_ns", "call", "call_end_ns")
+        for f in (work.kernels, work.copies, work.memsets, work.graphs)
     ]
-    ops = pl.concat(frames).join(work.calls.select("call", "waits"), on="call", how="left")
+    ops = pl.concat(frames)
+    ops = ops.with_columns(waits=work.calls["waits"].gather(ops["call"]))
     return ops.group_by(end_ns="start_ns").agg(pl.col("call_end_ns").max(), pl.col("waits").any())

@@ -30,6 +30,7 @@ class Scene:
         recording: Stacks, samples and OS runtime calls.
         settings: Every threshold by its full name.
         claimed: Instants that findings with a cause of their own have claimed so far.
+        gaps: The idle gaps with how they ended, once :mod:`nsysparse.rules._gaps` has worked them out.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Scene:
         self.recording = recording
         self.settings = settings
         self.claimed = Intervals.none()
+        self.gaps: pl.DataFrame | None = None
 
     @cached_property
     def holes(self) -> Intervals:

@@ -39,7 +39,10 @@ class CallStacks:
     @cached_property
     def by_call(self) -> pl.DataFrame:
         """``call``, ``native`` and ``python`` (numbers of stacks, -1: none) of calls that sent work or wait."""
-        return attribute_stacks(self._work, self.stacks).select("call", "native", "python")
+        stacks = self.stacks
+        if not (stacks.calls.height or stacks.samples.height or stacks.python.height):
+            return pl.DataFrame(schema=dict.fromkeys(("call", "native", "python"), pl.Int64))
+        return attribute_stacks(self._work, stacks).select("call", "native", "python")
 
     @cached_property
     def _frames(self) -> pl.DataFrame:

@@ -34,7 +34,7 @@ from nsysparse.accounting.idle import CLASS_NAMES, CLASSES_NS, UNKNOWN_THREAD
 from nsysparse.findings import Severity
 from nsysparse.intervals import Intervals
 from nsysparse.rules._evidence import Found, judge, make, window_phrase, worst_spans
-from nsysparse.rules._gaps import launch_gaps
+from nsysparse.rules._gaps import gaps_of
 from nsysparse.rules._price import Price, latency_ratio
 from nsysparse.rules._roles import RECURS_IN
 from nsysparse.rules._scene import Scene
@@ -96,7 +96,7 @@ REMEDIES = {
 
 def check(scene: Scene) -> Iterable[Found]:
     """Price idle time that recurs and that nothing else explains."""
-    gaps = launch_gaps(scene).filter(pl.col("late") & ~pl.col("launching"))
+    gaps = gaps_of(scene).filter(pl.col("late") & ~pl.col("launching"))
     gaps = gaps.filter((pl.col("gap_ns") >= scene.settings[f"{ID}.gap_ns"]) & (pl.col("end_ns") > scene.loading_end_ns))
     taken = scene.claimed.covered(gaps["start_ns"], gaps["end_ns"])
     gaps = gaps.filter(pl.Series(taken, dtype=pl.Int64) < 0.5 * pl.col("gap_ns"))

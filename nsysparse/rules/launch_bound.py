@@ -29,7 +29,7 @@ from nsysparse.accounting.busy import in_window
 from nsysparse.intervals import Intervals
 from nsysparse.rules._evidence import Found, judge, make, thread_name, window_phrase, worst_spans
 from nsysparse.rules._frameworks import CUDA, JAX, LLAMA_CPP, PYTORCH, worded
-from nsysparse.rules._gaps import launch_gaps
+from nsysparse.rules._gaps import gaps_of
 from nsysparse.rules._price import Price, latency_ratio
 from nsysparse.rules._roles import RECURS_IN
 from nsysparse.rules._scene import Scene
@@ -60,9 +60,16 @@ REMEDY = {
 }
 
 
+MOSTLY_GRAPHS = 0.5  # share of kernels inside graphs from which "use graphs" is no advice
+IN_GRAPHS = (
+    "Most kernels run from CUDA graphs already: what is left lies between graph launches. Capture longer stretches into"
+    " one graph, serve more sequences a batch, or launch the next graph before the result of this one is needed."
+)
+
+
 def check(scene: Scene) -> Iterable[Found]:
     """Price idle time that ended with a launch from inside a sequence of launches."""
-    gaps = launch_gaps(scene).filter("launching")
+    gaps = gaps_of(scene).filter("launching")
     claim = (Intervals.union_of(gaps["start_ns"], gaps["end_ns"]) & scene.lost) - scene.claimed
     figures = _figures(scene, gaps, claim)
     if figures is None or gaps.height < 10 or len(set(scene.deciles(gaps["end_ns"]))) < RECURS_IN:
@@ -84,7 +91,7 @@ def check(scene: Scene) -> Iterable[Found]:
         title=f"Launch-bound: the GPU waits for the next launch for {percent(cost.wall_ratio(scene))}"
         f" {window_phrase(scene)}",
         detail=_detail(scene, figures, cost),
-        remedy=worded(scene, REMEDY),
+        remedy=worded(scene, REMEDY) if figures["graph_kernels_ratio"] < MOSTLY_GRAPHS else IN_GRAPHS,
         price=cost,
         figures=figures,
         instances=worst_spans(gaps["start_ns"], gaps["end_ns"]),
@@ -109,6 +116,7 @@ def _figures(scene: Scene, gaps: pl.DataFrame, claim: Intervals) -> dict[str, An
         "kernel_median_ns": took.median(),
         "launches": launches.height,
         "graph_launches": int((launches["does"] == "graph launch").sum()),
+        "graph_kernels_ratio": parts[0]["graph_node"].is_not_null().mean() or 0.0,
         "launch_interval_ns": short.median(),
         "launch_call_median_ns": (launches["end_ns"] - launches["start_ns"]).median(),
         "gaps": gaps.height,
@@ -132,13 +140,14 @@ def _detail(scene: Scene, figures: dict[str, Any], cost: Price) -> str:
     each = figures["kernels_per_request"]
     per = f" ({count(round(each))} a request)" if isinstance(each, float) else ""
     text = (
-        f"{count(figures['kernels'])} kernels or graphs{per} of {duration(figures['kernel_median_ns'])} in the"
-        " median, one launched every"
-        f" {duration(figures['launch_interval_ns'])}: {count(figures['gaps'])} times the device had run dry when the"
-        " launch came, for"
-        f" {duration(cost.bound_ns)} in all; in {duration(figures['idle_in_launch_calls_ns'])} of it the host was"
-        " inside launch calls."
+        f"{count(figures['launches'])} launches sent {count(figures['kernels'])} kernels or whole graphs{per} of"
+        f" {duration(figures['kernel_median_ns'])} in the median, one launch every"
+        f" {duration(figures['launch_interval_ns'])}. {count(figures['gaps'])} times the device had run dry before the"
+        f" next kernel or copy came, for {duration(cost.bound_ns)} in all; in"
+        f" {duration(figures['idle_in_launch_calls_ns'])} of it the host was inside launch calls."
     )
+    if figures["graph_kernels_ratio"] >= MOSTLY_GRAPHS:
+        text += f" {percent(figures['graph_kernels_ratio'])} of the kernels ran inside CUDA graphs already."
     if figures["stacks_recorded"]:
         text += " Backtraces were recorded, which slows every launch: without them the share is smaller."
     return text

@@ -145,11 +145,11 @@ def test_settings_that_make_no_sense(tmp_path: Path, changes: dict[str, object],
 
 
 def test_variables(tmp_path: Path) -> None:
-    settings = run.Settings(tmp_path, 0.5, ("copies",), on_s=10, every_s=60, off="finalize")
+    settings = run.Settings(tmp_path, 0.5, ("copies",), on_s=10, every_s=60)
     assert run.variables(settings, tmp_path / "lib.so") == {
         "CUDA_INJECTION64_PATH": str(tmp_path / "lib.so"), "NSYSPARSE_CENSUS_DIR": str(tmp_path),
         "NSYSPARSE_CENSUS_INTERVAL": "0.5", "NSYSPARSE_CENSUS_KINDS": "copies", "NSYSPARSE_CENSUS_ON": "10",
-        "NSYSPARSE_CENSUS_EVERY": "60", "NSYSPARSE_CENSUS_OFF": "finalize",
+        "NSYSPARSE_CENSUS_EVERY": "60",
     }  # fmt: skip
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from independent import sql
+from traces import trace_path
 
 from nsysparse.findings import Quiet, Severity, Skipped
 from rules.program import DEVICE, DTOH, HTOD, LATENCY, MS, PAGEABLE, PINNED, US, Program, serve
@@ -89,3 +91,14 @@ def test_skipped_without_calls_and_without_kernels(tmp_path: Path) -> None:
     for _ in range(30):
         p.copy(4_096, HTOD, PINNED, DEVICE, 2 * US)
     assert isinstance(p.said(tmp_path, RULE)[0], Skipped)
+
+
+def test_graphs_are_no_advice_to_who_uses_them(analysis_of):
+    """400 of the 420 kernels of this recording are nodes of a graph, by plain SQL."""
+    (inside, all_of_them) = sql(
+        trace_path("graph_replay_node"), "SELECT count(graphNodeId), count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL"
+    )[0]
+    assert (inside, all_of_them) == (400, 420)
+    found = next(f for f in analysis_of("graph_replay_node").findings if f.rule == "launch_bound")
+    assert found.remedy.startswith("Most kernels run from CUDA graphs already")
+    assert found.evidence["graph_kernels_ratio"] == 1.0  # in the window: the other 20 are warm-up

@@ -26,7 +26,7 @@ struct full { uint8_t *buffer; size_t size, used; };
 static struct part parts[MAX_THREADS];
 static atomic_int thread_count;
 static _Thread_local struct part *mine;
-static atomic_bool enabled[64], subscribed, driver_domain, init_callback, initialized;
+static atomic_bool enabled[64], subscribed, init_callback, initialized;
 static _Atomic requested_fn requested;
 static _Atomic completed_fn completed;
 static _Atomic callback_fn subscriber;
@@ -148,19 +148,6 @@ EXPORT int fake_emit(const void *record)
     return fits;
 }
 
-static _Thread_local bool may_finalize; /* in the exit of a call that has waited for the GPU */
-
-EXPORT void fake_api_call(void)
-{
-    static const struct { int site; const char *function; } calls[] = {
-        {0, "cuStreamSynchronize"}, {1, "cuLaunchKernel"}, {1, NULL}, {1, "cuStreamSynchronize"}};
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-        may_finalize = i + 1 == sizeof calls / sizeof *calls;
-        if (atomic_load(&driver_domain) && atomic_load(&subscribed)) atomic_load(&subscriber)(NULL, 1, 0, &calls[i]);
-    }
-    may_finalize = false;
-}
-
 EXPORT int cuptiGetVersion(uint32_t *version)
 {
     if (!atomic_load(&initialized) && setting("FAKE_LATE_VERSION", 0)) return 999;
@@ -203,13 +190,6 @@ EXPORT int cuptiEnableCallback(uint32_t on, void *handle, int domain, uint32_t i
 {
     (void)handle;
     if (domain == 3 && id == 5) atomic_store(&init_callback, on != 0);
-    return 0;
-}
-
-EXPORT int cuptiEnableDomain(uint32_t on, void *handle, int domain)
-{
-    (void)handle;
-    if (domain == 1) atomic_store(&driver_domain, on != 0);
     return 0;
 }
 
@@ -280,22 +260,6 @@ EXPORT int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, siz
     (void)context, (void)stream;
     *n = atomic_exchange(&told, true) ? 0 : (size_t)setting("FAKE_DROPPED", 0);
     return setting("FAKE_NO_DROPPED", 0) ? 999 : 0;
-}
-
-EXPORT int cuptiFinalize(void)
-{
-    if (!may_finalize) {
-        fprintf(stderr, "fake CUPTI: taken out with work under way\n");
-        abort();
-    }
-    for (int i = 0; i < MAX_THREADS; i++) {
-        pthread_mutex_lock(&parts[i].lock);
-        parts[i].buffer = NULL;
-        pthread_mutex_unlock(&parts[i].lock);
-    }
-    atomic_store(&driver_domain, false);
-    atomic_store(&subscribed, false);
-    return 0;
 }
 #endif
 

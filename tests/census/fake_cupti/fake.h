@@ -45,7 +45,6 @@ struct fake_graph {
 struct fake_truth { uint64_t kernels, copies, copy_bytes, memsets, refused; };
 
 int fake_emit(const void *record); /* 1: recorded, 0: its kind is off or no buffer was given */
-void fake_api_call(void);          /* what happens in any driver call: the exit callback, where subscribed */
 void fake_hold(int hold);          /* this thread's buffer has an incomplete record: a plain flush leaves it */
 int cuInit(unsigned int flags);
 #endif

@@ -4,7 +4,7 @@
  * C device kind source destination bytes start end correlation graph copies
  * P device kind source destination bytes start end source-device destination-device correlation graph
  * S device bytes start end correlation graph          G device start end correlation graph
- * sleep MS | steady COUNT US (a kernel and a 1000-byte copy each US microseconds) | hold 0/1 | api
+ * sleep MS | steady COUNT US (a kernel and a 1000-byte copy each US microseconds) | hold 0/1
  * exit N | _exit N | raise SIGNAL | fork (child exits) | fork_exit (child _exits) | fork_run SCRIPT (then exits)
  * exec SCRIPT | init
  */
@@ -60,7 +60,6 @@ static void steady(long n, long us)
                               .end = t + 700, .correlation = c, .copies = 1};
         fake_emit(&k);
         fake_emit(&m);
-        fake_api_call();
         if (us > 0) pause_us(us);
     }
 }
@@ -119,7 +118,6 @@ static void command_line(const char *text)
     else if (sscanf(text, "raise %ld", &a) == 1) raise((int)a);
     else if (sscanf(text, "exec %4000s", script) == 1) execl(self, self, script, (char *)NULL);
     else if (strncmp(text, "init", 4) == 0) cuInit(0);
-    else if (strncmp(text, "api", 3) == 0) fake_api_call();
     else if (strncmp(text, "fork", 4) == 0) {
         pid_t child = fork();
         if (child == 0 && strncmp(text, "fork_exit", 9) == 0) _exit(0);
