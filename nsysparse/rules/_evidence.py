@@ -132,8 +132,8 @@ def from_where(figures: dict[str, Any]) -> str:
     """NVTX paths and stacks in a few words, as in `` from a/b (tensor.cpu())``; empty when neither was recorded."""
     rows: list[dict[str, Any]] = figures["senders"]
     paths = list(dict.fromkeys(str(r["nvtx"]) for r in rows if r["nvtx"]))
-    split = split_paths(figures["call_paths"])
-    parts = [", ".join(paths[:3])] if paths else []
+    known = figures["call_paths"] if sum(p["count"] for p in figures["call_paths"]) >= figures["copies"] / 2 else []
+    split = split_paths(known)  # a few samples that hit a call say little of all the others
     if split:
         shown = "; ".join(f"{text} ({count(n)})" if len(split) > 1 else text for text, n in split[:3])
         parts.append(f"({shown})" if parts else shown)

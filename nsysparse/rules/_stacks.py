@@ -15,7 +15,7 @@ from nsysparse.stacks.attribution import attribute_stacks
 from nsysparse.stacks.load import Stacks, load_stacks
 
 # Functions that say nothing of the program though they are code: the frameworks' insides, the standard library's.
-INSIDE = re.compile(r"^(at|c10|std|pybind11|torch)::|^ggml_backend_(cuda|sched)|^<module>|\(unresolved\)$|^_?_?Py")
+INSIDE = re.compile(r"^\[|^(at|c10|std|pybind11|torch)::|^ggml_backend_(cuda|sched)|^<module>|\(unresolved\)$|^_?_?Py")
 PYTHON_METHOD = re.compile(r"^torch::autograd::THPVariable_([a-z]\w*)$")
 SHOWN = 4  # functions of a path in a sentence
 
@@ -107,6 +107,7 @@ class CallStacks:
             .agg(pl.col("copy_count").sum().alias("count"), pl.col("bytes").sum(), pl.col("in_call_ns").sum())
             .sort("bytes", "text", descending=[True, False])
         )
+        table = table.filter(pl.col("text") != "")
         return [
             {"functions": row["text"].split(" < "), **{k: row[k] for k in ("count", "bytes", "in_call_ns")}}
             for row in table.head(at_most).to_dicts()
@@ -119,7 +120,7 @@ def _readable(native: pl.DataFrame, python: pl.DataFrame) -> list[str]:
     method = next((m[1] for f in names if (m := PYTHON_METHOD.match(f))), None)
     lead = [f"tensor.{method}()"] if method else []
     own = (python if python.height else native).filter("own")["shown"].to_list()
-    return [*lead, *dict.fromkeys(own)] or names[:3]
+    return [*lead, *dict.fromkeys(own)] or [f for f in names if not f.startswith("[")][:3]
 
 
 def split_paths(paths: list[dict[str, Any]]) -> list[tuple[str, int]]:

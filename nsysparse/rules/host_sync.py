@@ -54,6 +54,7 @@ PRICED_ELSEWHERE = {
     "input": "pageable_copies",
     "output": "pageable_copies",
     "weights": "streamed_weights",
+    "small": "small_copies",
 }
 
 

@@ -85,7 +85,7 @@ def check(scene: Scene) -> Iterable[Found]:
     copies = pl.concat(worth).sort("start_ns")
     cost, waits, around = _price(scene, copies)
     figures = copy_figures(scene, copies, waits)
-    named = STATE.search(names_of(copies, scene)) is not None
+    named = _direction(copies) != "eviction" or STATE.search(names_of(copies, scene)) is not None
     confidence = (
         "high" if named and not _mostly_around(cost) else "medium" if named or cost.share(scene) > 0.1 else "low"
     )

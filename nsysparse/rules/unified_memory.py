@@ -47,9 +47,17 @@ THRESHOLDS = {
     ),
 }
 TO_DEVICE, TO_HOST = 11, 12
-# migrationCause as CUPTI numbers it.
-CAUSES = {0: "unknown", 1: "user", 2: "coherence", 3: "prefetch", 4: "eviction", 5: "access counters"}
-PREFETCH = "prefetch"
+# migrationCause. A speculative prefetch is the driver's, after a page fault near by; the program's own is "user prefetch".
+CAUSES = {
+    0: "unknown",
+    1: "user prefetch",
+    2: "page fault",
+    3: "speculative prefetch",
+    4: "eviction",
+    5: "access counters",
+}
+PREFETCH = "user prefetch"
+BY_FAULT = ("page fault", "speculative prefetch")
 
 
 def check(scene: Scene) -> Iterable[Found]:
@@ -74,13 +82,10 @@ def check(scene: Scene) -> Iterable[Found]:
         title=f"Managed memory goes to and fro: {size(into)} to the device, {size(back)} back,"
         f" {percent(cost.wall_ratio(scene))} {window_phrase(scene)}",
         detail=f"{count(moves.height)} migrations ran for {duration(cost.bound_ns)}, {duration(cost.idle_while_ns)}"
-        " of it with no"
-        f" kernel beside them;{_beyond(figures)} {percent(figures['prefetched_ratio'])} of the bytes were prefetched,"
-        " the rest came by fault or"
-        " eviction.",
+        f" of it with no kernel beside them;{_beyond(figures)} {percent(figures['by_fault_ratio'])} of the bytes came by"
+        f" page fault, {percent(figures['prefetched_ratio'])} because the program prefetched them.",
         remedy="Prefetch with cudaMemPrefetchAsync before the kernel that needs the data, advise preferred locations"
-        " with"
-        " cudaMemAdvise, keep host code from touching the arrays between kernels, or use device memory.",
+        " with cudaMemAdvise, keep host code from touching the arrays between kernels, or use device memory.",
         price=cost,
         figures=figures,
         instances=worst_spans(moves["start_ns"], moves["end_ns"]),
@@ -126,6 +131,7 @@ def _figures(scene: Scene, moves: pl.DataFrame, into: int, back: int) -> dict[st
         "beyond_working_set_bytes": None if distinct is None else max(0, into - distinct) + max(0, back - distinct),
         "return_ratio": min(into, back) / max(into, back, 1),
         "prefetched_ratio": prefetched / max(into + back, 1),
+        "by_fault_ratio": int(by.filter(pl.col("cause").is_in(BY_FAULT))["bytes"].sum()) / max(into + back, 1),
         "by_cause": [
             {
                 "direction": "to device"

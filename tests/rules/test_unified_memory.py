@@ -11,11 +11,11 @@ from rules.program import MS, US, Program
 
 RULE = "unified_memory"
 INTO, BACK = 11, 12
-PREFETCH = 3
+USER_PREFETCH, FAULT, SPECULATIVE = 1, 2, 3
 PAGE = 2_097_152
 
 
-def managed(p: Program, rounds: int = 100, back: bool = True, cause: int = 5, beside: bool = True) -> Program:
+def managed(p: Program, rounds: int = 100, back: bool = True, cause: int = FAULT, beside: bool = True) -> Program:
     """Each round a kernel needs four pages that the host touches after it."""
     for _ in range(rounds):
         span = p.launch(400 * US)
@@ -48,8 +48,10 @@ def test_fires_with_both_ways_causes_and_bytes_beyond_the_working_set(tmp_path: 
 
 
 def test_prefetched_bytes_are_told_apart(tmp_path: Path) -> None:
-    found = managed(Program(), cause=PREFETCH).finding(tmp_path, RULE)
-    assert found.evidence["prefetched_ratio"] == 1.0
+    """The driver's speculative prefetch follows a fault: it is none of the program's."""
+    for cause, prefetched, faults in ((USER_PREFETCH, 1.0, 0.0), (FAULT, 0.0, 1.0), (SPECULATIVE, 0.0, 1.0)):
+        evidence = managed(Program(), cause=cause).finding(tmp_path, RULE).evidence
+        assert (evidence["prefetched_ratio"], evidence["by_fault_ratio"]) == (prefetched, faults)
 
 
 def test_working_set_is_unknown_without_addresses(tmp_path: Path) -> None:
