@@ -213,6 +213,26 @@ def losses_one_by_one() -> Result:
     return {"d2h": reads * 4}
 
 
+@pattern("scalar_readback")
+def clip_by_item() -> Result:
+    """Gradient norms read one by one with .item(), at the end of long steps: many read-backs, and a small price."""
+    import torch
+
+    net = torch.nn.Sequential(*[torch.nn.Linear(4096, 4096, device=DEVICE) for _ in range(12)])
+    x, reads = torch.randn(2048, 4096, device=DEVICE), 0
+    for _ in range(25):
+        with span("train_step"):
+            net(x).square().mean().backward()
+            with span("clip"):
+                for p in net.parameters():
+                    if p.grad.norm().item() > 1.0:
+                        p.grad.mul_(0.5)
+                    reads += 1
+            for p in net.parameters():
+                p.grad = None
+    return {"d2h": reads * 4}
+
+
 # --- 4: host synchronization ---
 
 

@@ -17,7 +17,7 @@ from nsysparse.rules._stacks import split_paths
 from nsysparse.units import count, duration, percent
 
 WORST = 5  # instances listed
-SENDERS = 6
+SENDERS, PATHS = 6, 6
 CONFIDENCES = ("low", "medium", "high")
 
 
@@ -61,6 +61,7 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
     took = int((copies["end_ns"] - copies["start_ns"]).sum())
     direct = copies.filter("direct")
     in_call = int(direct["in_call_ns"].sum())
+    paths = scene.recording.call_stacks.paths(direct)
     figures: dict[str, Any] = {
         "copies": n,
         "bytes": size,
@@ -76,7 +77,8 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
         "bandwidth": size * 1e9 / took if took else None,
         "call_bandwidth": int(direct["bytes"].sum()) * 1e9 / in_call if in_call else None,
         "senders": senders(scene, copies),
-        "call_paths": scene.recording.call_stacks.paths(direct),
+        "call_paths": paths[:PATHS],
+        "copies_with_path": sum(p["count"] for p in paths),
         "cadence": cadence(burst_starts(copies), scene.work, window),
     }
     if waits is not None:
@@ -132,8 +134,10 @@ def from_where(figures: dict[str, Any]) -> str:
     """NVTX paths and stacks in a few words, as in `` from a/b (tensor.cpu())``; empty when neither was recorded."""
     rows: list[dict[str, Any]] = figures["senders"]
     paths = list(dict.fromkeys(str(r["nvtx"]) for r in rows if r["nvtx"]))
-    known = figures["call_paths"] if sum(p["count"] for p in figures["call_paths"]) >= figures["copies"] / 2 else []
-    split = split_paths(known)  # a few samples that hit a call say little of all the others
+    # A few samples that hit a call say little of all the others.
+    known = figures["call_paths"] if figures["copies_with_path"] >= figures["copies"] / 2 else []
+    split = split_paths(known)
+    parts = [", ".join(paths[:3])] if paths else []
     if split:
         shown = "; ".join(f"{text} ({count(n)})" if len(split) > 1 else text for text, n in split[:3])
         parts.append(f"({shown})" if parts else shown)

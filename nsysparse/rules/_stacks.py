@@ -80,12 +80,11 @@ class CallStacks:
             frames = frames.filter(pl.int_range(pl.len()).over("stack") < nearest)
         return sorted(set(frames["function"].to_list()))
 
-    def paths(self, ops: pl.DataFrame, at_most: int = 6) -> list[dict[str, Any]]:
+    def paths(self, ops: pl.DataFrame) -> list[dict[str, Any]]:
         """The distinct ways in which the program reached some calls, the largest first.
 
         Args:
             ops: Columns ``call``, ``bytes``, ``copy_count``, ``in_call_ns``.
-            at_most: Number of paths.
 
         Returns:
             Dicts with ``functions`` (leaf first: the Python method, then Python functions, or else native ones),
@@ -110,7 +109,7 @@ class CallStacks:
         table = table.filter(pl.col("text") != "")
         return [
             {"functions": row["text"].split(" < "), **{k: row[k] for k in ("count", "bytes", "in_call_ns")}}
-            for row in table.head(at_most).to_dicts()
+            for row in table.to_dicts()
         ]
 
 

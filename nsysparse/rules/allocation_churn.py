@@ -45,11 +45,9 @@ REMEDY = {
     PYTORCH: "Remove torch.cuda.empty_cache() from the loop, leave room for the caching allocator, try"
     " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and allocate pinned buffers once.",
     CUPY: "Use CuPy's memory pools (cupy.get_default_memory_pool(), cupy.get_default_pinned_memory_pool()) and do"
-    " not free their"
-    " blocks in the loop.",
+    " not free their blocks in the loop.",
     CUDA: "Allocate before the loop and reuse, or use cudaMallocAsync with a pool whose release threshold is raised;"
-    " pin host"
-    " buffers once.",
+    " pin host buffers once.",
 }
 
 

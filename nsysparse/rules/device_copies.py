@@ -51,11 +51,9 @@ THRESHOLDS = {
 }
 REMEDY = {
     PYTORCH: "Look for .contiguous(), .clone(), torch.cat and index_select in the loop; allocate caches once and"
-    " write in"
-    " place; overlap peer copies on a side stream.",
+    " write in place; overlap peer copies on a side stream.",
     CUDA: "Avoid the copy (write results where they are needed, allocate growing buffers once), or put it on a"
-    " stream of its"
-    " own beside the kernels.",
+    " stream of its own beside the kernels.",
 }
 
 

@@ -45,14 +45,12 @@ THRESHOLDS = {
         1_000_000,
         "ns",
         "A launch costs 2 to 10 us from C++, 10 to 50 from eager Python, several 100 with backtraces; a pause of"
-        " more than"
-        " a millisecond is other work.",
+        " more than a millisecond is other work.",
     ),
 }
 REMEDY = {
     PYTORCH: "Capture the step in a CUDA graph (torch.compile(mode='reduce-overhead'), torch.cuda.graph), fuse the"
-    " optimizer"
-    " (fused=True) and elementwise operations (torch.compile), or raise the batch size.",
+    " optimizer (fused=True) and elementwise operations (torch.compile), or raise the batch size.",
     JAX: "Put the whole step, loop included (lax.scan), under one jax.jit, or raise the batch size.",
     LLAMA_CPP: "Serve more sequences a batch (--parallel, --batch-size), and build with CUDA graphs on"
     " (GGML_CUDA_GRAPHS).",

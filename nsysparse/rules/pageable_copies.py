@@ -50,13 +50,11 @@ ID = "pageable_copies"
 NEEDS = ("calls", "visible copies", "kernels")
 THRESHOLDS = shares()
 REMEDY = {
-    PYTORCH: "Pin the host memory (DataLoader(pin_memory=True), tensor.pin_memory()), copy with"
-    " .to(device, non_blocking=True), and copy the next batch on a side stream while this one runs; fetch results"
-    " into a"
-    " pinned buffer with copy_(..., non_blocking=True).",
+    PYTORCH: "Pin the host memory (DataLoader(pin_memory=True), tensor.pin_memory()), copy with .to(device,"
+    " non_blocking=True), and copy the next batch on a side stream while this one runs; fetch results into a pinned"
+    " buffer with copy_(..., non_blocking=True).",
     JAX: "Put the next batch on the device with jax.device_put before it is needed (it returns at once), and do not"
-    " convert"
-    " results with np.asarray until they are used.",
+    " convert results with np.asarray until they are used.",
     CUPY: "Allocate host arrays with cupyx.empty_pinned and copy on a stream of its own"
     " (cupy.cuda.Stream(non_blocking=True)).",
     CUDA: "Allocate the host buffers with cudaMallocHost (or register them once), copy with cudaMemcpyAsync on a second"

@@ -97,8 +97,7 @@ def _graphs(scenes: Sequence[Scene]) -> Iterable[Finding]:
                 scene.account.number,
                 f"Whole CUDA graphs hide what runs in {percent(share)} of the window",
                 f"{count(scene.work.graphs.height)} graphs were recorded as one span each; rules on kernels and"
-                " copies cannot look"
-                " inside.",
+                " copies cannot look inside.",
                 "Record with --cuda-graph-trace=node.",
                 None,
                 {"graphs_ns": graphs, "graphs_window_ratio": share},
@@ -119,8 +118,7 @@ def _backtraces(scenes: Sequence[Scene]) -> Finding | None:
         None,
         f"Backtraces of {count(traced)} CUDA calls were recorded: the host ran slower than it does",
         f"A launch call took {duration(took.median())} in the median; each backtrace adds to the time of its call and"
-        " to the gap"
-        " before the next. Who sends the work is right; how long the host takes is an upper bound.",
+        " to the gap before the next. Who sends the work is right; how long the host takes is an upper bound.",
         "For times, record again without --cudabacktrace; keep this recording for the call paths.",
         None,
         {"calls_with_stack": traced, "calls": calls.height, "launch_call_median_ns": took.median()},

@@ -61,11 +61,9 @@ REMEDY = {
     PYTORCH: "Keep the number on the device (total += loss.detach()) and call .item() every N steps, or copy it with"
     " non_blocking=True into pinned memory and read it a step later.",
     JAX: "Keep metrics as device arrays and convert them (float(x), np.asarray) every N steps; jax.jit returns"
-    " before they"
-    " are computed.",
+    " before they are computed.",
     CUDA: "Accumulate on the device and read every N steps, or cudaMemcpyAsync into pinned memory and look at it"
-    " after an"
-    " event of the step before.",
+    " after an event of the step before.",
 }
 
 
@@ -133,16 +131,13 @@ def _detail(figures: dict[str, Any], cost: Price) -> str:
     beyond = figures["waited_for_work_ns"]
     text = (
         f"Copies of {count(figures['median_bytes'])} bytes{every(figures)}{from_where(figures)} with their"
-        " synchronizations"
-        f" held the host for {duration(cost.waited_ns)}; {duration(beyond)} of that it waited for work that had to"
-        " run"
-        f" anyway. Their price is {duration(cost.bound_ns)}."
+        f" synchronizations held the host for {duration(cost.waited_ns)}; {duration(beyond)} of that it waited for"
+        f" work that had to run anyway. Their price is {duration(cost.bound_ns)}."
     )
     dry, before = figures["dry_before_ratio"], figures["dry_before_median_ns"]
     if isinstance(dry, float) and dry > 0.5 and isinstance(before, int):
         text += (
             f" Before {percent(dry)} of them the GPU had already run dry, by {duration(before)} in the median: the"
-            " read-back"
-            " is not what starves it."
+            " read-back is not what starves it."
         )
     return text

@@ -52,8 +52,8 @@ NEEDS = ("calls", "visible kernels", "visible copies", "kernels")
 THRESHOLDS = shares(floor=0.02)
 REMEDY = {
     PYTORCH: "Copy the next batch on a side stream (with torch.cuda.stream(side): nxt = host.to(device,"
-    " non_blocking=True)),"
-    " make the compute stream wait for it (wait_stream) only when it is used, and fetch results on another stream.",
+    " non_blocking=True)), make the compute stream wait for it (wait_stream) only when it is used, and fetch results"
+    " on another stream.",
     CUDA: "Give copies streams of their own and two buffers each: copy N+1 in and N-1 out while N computes, ordered by"
     " cudaStreamWaitEvent.",
 }

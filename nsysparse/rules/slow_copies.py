@@ -87,8 +87,7 @@ def _found(scene: Scene, slow: SlowGroup) -> Iterable[Found]:
         remedy="Pin the memory; see the finding on these copies."
         if pageable
         else "Check the link (nvidia-smi -q -d PCIE, nvidia-smi topo -m), the NUMA node of the process, and what"
-        " else copies"
-        " at the same time.",
+        " else copies at the same time.",
         price=replace(cost, claim=cost.claim if not pageable else cost.claim & scene.lost.clip(0, 0)),
         figures=figures,
         instances=worst_copies(copies),

@@ -52,11 +52,9 @@ THRESHOLDS = {
 }
 REMEDY = {
     PYTORCH: "Pack the tensors into one pinned buffer, copy it once with non_blocking=True and take views; compute"
-    " positions"
-    " and masks on the device.",
+    " positions and masks on the device.",
     CUDA: "Pack them into one buffer and copy it once (or cudaMemcpyBatchAsync from CUDA 12.8); compute on the"
-    " device what"
-    " follows from lengths.",
+    " device what follows from lengths.",
 }
 
 

@@ -56,18 +56,17 @@ THRESHOLDS = {
         1_000_000,
         "bytes",
         "Median size of a block (a burst of copies without a launch in between) from which a recurring transfer to"
-        " the host"
-        " is state rather than a result: the size from which bandwidth, not latency, decides.",
+        " the host is state rather than a result: the size from which bandwidth, not latency, decides.",
     ),
 }
 REMEDY = {
     LLAMA_CPP: "Test it: start llama-server with --cache-ram 0 --ctx-checkpoints 0, which turns the saving of"
-    " prompts and"
-    " context checkpoints off, and compare tokens/s. If prompts are rarely reused, leave it off or lower both numbers.",
+    " prompts and context checkpoints off, and compare tokens/s. If prompts are rarely reused, leave it off or lower"
+    " both numbers.",
     PYTORCH: "Test it: leave the saving out and measure. Then copy into a pinned buffer that is allocated once"
     " (torch.empty(..., pin_memory=True); buffer.copy_(state, non_blocking=True)) on a side stream and wait for its"
-    " event"
-    " only when the bytes are needed; for transformers, drop cache_implementation='offloaded' while memory allows.",
+    " event only when the bytes are needed; for transformers, drop cache_implementation='offloaded' while memory"
+    " allows.",
     JAX: "Test it: leave the saving out and measure. Then keep the state on the device, or move it with"
     " jax.device_put to memory kind 'pinned_host' and do not block on it.",
     CUDA: "Test it: turn the saving off and measure. Then save less, keep the state on the device, or copy with"

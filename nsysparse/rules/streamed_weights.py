@@ -54,8 +54,7 @@ THRESHOLDS = {
 }
 REMEDY = {
     PYTORCH: "Keep more layers on the GPU (device_map, max_memory, a quantized type); otherwise pin the host weights"
-    " and"
-    " prefetch the next layer on a side stream with non_blocking=True.",
+    " and prefetch the next layer on a side stream with non_blocking=True.",
     LLAMA_CPP: "Raise --n-gpu-layers, or choose a smaller quantization, so that all layers fit on the device.",
     CUDA: "Keep the data on the device; if it must be streamed, from pinned memory, on a stream of its own, a layer"
     " ahead.",
@@ -92,11 +91,9 @@ def check(scene: Scene) -> Iterable[Found]:
         title=f"The same data streamed to the device again and again: {per}, {percent(cost.share(scene))}"
         f" {window_phrase(scene)} or latency",
         detail=f"{count(figures['copies'])} copies, {size(figures['bytes'])} in sizes that"
-        f" repeat{every(figures)}{from_where(figures)},"
-        f" at {bandwidth(figures['bandwidth'])} on the GPU and {bandwidth(figures['call_bandwidth'])} to their"
-        " callers: the host was"
-        f" held for {duration(cost.waited_ns)}, submitted kernels for {duration(cost.held_up_ns)}; at most"
-        f" {duration(cost.bound_ns)} can be won.",
+        f" repeat{every(figures)}{from_where(figures)}, at {bandwidth(figures['bandwidth'])} on the GPU and"
+        f" {bandwidth(figures['call_bandwidth'])} to their callers: the host was held for {duration(cost.waited_ns)},"
+        f" submitted kernels for {duration(cost.held_up_ns)}; at most {duration(cost.bound_ns)} can be won.",
         remedy=worded(scene, REMEDY),
         price=cost,
         figures=figures,

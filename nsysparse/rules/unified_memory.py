@@ -47,7 +47,7 @@ THRESHOLDS = {
     ),
 }
 TO_DEVICE, TO_HOST = 11, 12
-# migrationCause. A speculative prefetch is the driver's, after a page fault near by; the program's own is "user prefetch".
+# migrationCause. A speculative prefetch is the driver's, after a page fault; the program's own is "user prefetch".
 CAUSES = {
     0: "unknown",
     1: "user prefetch",
@@ -82,7 +82,8 @@ def check(scene: Scene) -> Iterable[Found]:
         title=f"Managed memory goes to and fro: {size(into)} to the device, {size(back)} back,"
         f" {percent(cost.wall_ratio(scene))} {window_phrase(scene)}",
         detail=f"{count(moves.height)} migrations ran for {duration(cost.bound_ns)}, {duration(cost.idle_while_ns)}"
-        f" of it with no kernel beside them;{_beyond(figures)} {percent(figures['by_fault_ratio'])} of the bytes came by"
+        f" of it with no kernel beside them;{_beyond(figures)} {percent(figures['by_fault_ratio'])} of the bytes came"
+        " by"
         f" page fault, {percent(figures['prefetched_ratio'])} because the program prefetched them.",
         remedy="Prefetch with cudaMemPrefetchAsync before the kernel that needs the data, advise preferred locations"
         " with cudaMemAdvise, keep host code from touching the arrays between kernels, or use device memory.",
