@@ -47,7 +47,7 @@ def state_verdict(
         sentences.extend(s for s in (*said, _loading(account)) if s)
     if len(accounts) > 2:
         sentences.append(f"{count(len(accounts) - 2)} more devices are accounted for below.")
-    if integrity.status is Status.INCOMPLETE:
+    if integrity.status is Status.INCOMPLETE and accounts:
         sentences.insert(0, integrity.summary)  # whoever reads one sentence must read this one
     elif integrity.status is not Status.OK:
         sentences.append(integrity.summary)

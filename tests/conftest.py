@@ -12,7 +12,6 @@ from nsysparse.accounting.device import Options
 from nsysparse.analysis import Analysis, analyze
 from nsysparse.source import open_trace
 
-
 # A shared or loaded machine is slow, not wrong: no example has a time limit.
 settings.register_profile("nsysparse", deadline=None)
 settings.load_profile("nsysparse")

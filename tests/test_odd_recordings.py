@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from analyzed import MS, PID, TID, US, account, analyzed, machine
+from analyzed import MS, PID, TID, US, account, analyzed, check, machine
 from export_builder import DEVICE, DTOH, HTOD, PAGEABLE, PINNED, global_id
 
+from nsysparse.integrity import Status
 from nsysparse.queries import load_queries, run_query
 from nsysparse.source import open_trace
 
@@ -110,3 +111,24 @@ def test_queries_leave_out_rows_without_usable_times(tmp_path):
     with open_trace(b.write(tmp_path / "trace.sqlite")) as trace:
         assert run_query(trace, queries["kernels/by_name"])["time_ns"].to_list() == [2 * US]
         assert run_query(trace, queries["copies/by_kind"])["time_ns"].to_list() == [US]
+
+
+def test_child_processes_without_cuda_are_no_loss(tmp_path):
+    """Seen with a just-in-time compiler, whose assembler runs as 47 processes of its own."""
+    said = (
+        "No CUDA events collected. Does the process use CUDA?",
+        "CUDA profiling might have not been started correctly.",
+    )
+    b = machine()
+    b.launch(TID, (S, S + US), (S + 2 * US, S + 4 * US))
+
+    def say(pid):
+        for text in said:
+            row = {"timestamp": 0, "timestampType": 2, "severity": 1, "source": 3, "text": text}
+            b.row("DIAGNOSTIC_EVENT", globalPid=global_id(pid), **row)
+
+    say(PID + 1)
+    assert check(analyzed(b, tmp_path), "diagnostics").status is Status.OK
+    say(PID)
+    (tmp_path / "trace.sqlite").unlink()
+    assert check(analyzed(b, tmp_path), "diagnostics").status is Status.INCOMPLETE

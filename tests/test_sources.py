@@ -45,11 +45,13 @@ def expected(export: Path) -> str:
 
 
 def figures(path: Path) -> str:
-    """The analysis without what is said of the file itself."""
+    """Every figure of the analysis, without what is said of the file itself (a hot journal is a finding)."""
     text = to_json(analyze_file(path))
     lines = [line for line in text.splitlines() if '"size_bytes": ' not in line]
-    start = next(i for i, line in enumerate(lines) if '"coverage"' in line)
-    return "\n".join(lines[start:])
+    start = next(i for i, line in enumerate(lines) if line.startswith(' "coverage"'))
+    end = next(i for i, line in enumerate(lines) if line.startswith(' "findings"'))
+    devices = next(i for i, line in enumerate(lines) if line.startswith(' "devices"'))
+    return "\n".join(lines[start:end] + lines[devices:])
 
 
 Listing = dict[str, tuple[int, int, int, str]]

@@ -21,7 +21,7 @@ def check_recording(trace: Trace, work: Work) -> Verdict:
         check_file(trace),
         check_export(trace),
         check_texts(trace),
-        check_diagnostics(trace),
+        check_diagnostics(trace, work),
         check_event_count(trace),
         check_clocks(work),
         check_graphs(trace, work),

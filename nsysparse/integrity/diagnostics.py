@@ -8,6 +8,7 @@ import polars as pl
 
 from nsysparse import schema, units
 from nsysparse.integrity.check import Check, Status
+from nsysparse.joins.work import Work
 from nsysparse.source import Trace
 
 # Messages that admit loss. Shown by class, never verbatim: a message can hold paths and names.
@@ -22,7 +23,11 @@ LOSS = {
 COLLECTED = re.compile(r"Number of CUDA events collected:\s*([\d,]+)")
 
 
-def check_diagnostics(trace: Trace) -> Check:
+# Said of every child process without CUDA, such as the assembler of a just-in-time compiler: no loss there.
+NO_CUDA = r"(?i)no cuda events collected|cuda profiling might have not been started"
+
+
+def check_diagnostics(trace: Trace, work: Work) -> Check:
     """Diagnostics that admit loss."""
     if not trace.has("diagnostics"):
         return Check(
@@ -32,7 +37,7 @@ def check_diagnostics(trace: Trace) -> Check:
             "The export holds no diagnostics (before 2024.2).",
             {},
         )
-    texts = trace.frame("diagnostics")["text"]
+    texts = _of_the_program(trace.frame("diagnostics"), work.calls["process"].drop_nulls().unique())["text"]
     admitted: dict[str, int] = {}
     left = texts
     for meaning, pattern in LOSS.items():
@@ -46,6 +51,14 @@ def check_diagnostics(trace: Trace) -> Check:
         return Check("diagnostics", "Diagnostics", Status.OK, "No diagnostic admits loss.", {"admitted": {}})
     said = "; ".join(admitted)
     return Check("diagnostics", "Diagnostics", Status.INCOMPLETE, f"The profiler says: {said}.", {"admitted": admitted})
+
+
+def _of_the_program(messages: pl.DataFrame, cuda: pl.Series) -> pl.DataFrame:
+    """The messages without those that only say that some other process of the program uses no CUDA."""
+    if not cuda.len():
+        return messages
+    other = pl.col("process").is_not_null() & ~pl.col("process").is_in(cuda.implode())
+    return messages.filter(~(other & pl.col("text").str.contains(NO_CUDA)).fill_null(False))
 
 
 def _api_rows(trace: Trace) -> int:

@@ -29,8 +29,8 @@ from nsysparse.report.sections import find_sections
 from nsysparse.report.tables import TableView, by_name, cell, table
 from nsysparse.report.text import visible
 
-CELLS = 40_000  # that the tables of all devices may hold, so that no trace makes a page of more than 5 MB
-COLUMNS = 170  # of all tables of one device
+CELLS = 36_000  # that the tables of all devices may hold, so that no trace makes a page of more than 5 MB
+COLUMNS = 180  # of all tables of one device
 WHOLE = 64  # rows of a table that makes no sense when cut
 FLAME_NODES = 10_000  # of the report's flame graph; its own page, made by the command flamegraph, holds more
 STYLES, SCRIPT = ("report.css", "print.css"), "charts.js"

@@ -40,7 +40,7 @@ def launch_gaps(scene: Scene) -> pl.DataFrame:
 
 
 def _calls_at(scene: Scene, instants: pl.Series) -> pl.DataFrame:
-    """Of operations that start at some instants: ``end_ns`` (the instant), ``call_end_ns``, ``waits`` of their calls."""
+    """Of operations that start at these instants: ``end_ns`` (the instant), ``call_end_ns``, ``waits`` of the call."""
     work = scene.work
     frames = [
         f.filter(pl.col("start_ns").is_in(instants.implode())).select("start_ns", "call", "call_end_ns")
