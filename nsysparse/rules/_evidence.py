@@ -14,7 +14,7 @@ from nsysparse.rules._periods import cadence
 from nsysparse.rules._price import Price, Waits
 from nsysparse.rules._scene import Scene
 from nsysparse.rules._stacks import split_paths
-from nsysparse.units import count, duration, percent
+from nsysparse.units import bandwidth, count, duration, percent
 
 WORST = 5  # instances listed
 SENDERS, PATHS = 6, 6
@@ -75,7 +75,7 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
         "in_call_ns": in_call if direct.height else None,
         "in_call_window_ratio": in_call / window.length_ns if direct.height else None,
         "bandwidth": size * 1e9 / took if took else None,
-        "call_bandwidth": int(direct["bytes"].sum()) * 1e9 / in_call if in_call else None,
+        "call_bandwidth": _call_bandwidth(direct),
         "senders": senders(scene, copies),
         "call_paths": paths[:PATHS],
         "copies_with_path": sum(p["count"] for p in paths),
@@ -87,6 +87,19 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
             for t, s in waits.spans.items()
         ]
     return figures
+
+
+def _call_bandwidth(direct: pl.DataFrame) -> float | None:
+    """Bytes/s to the callers of copies whose calls wait; of the others the call says nothing."""
+    waiting = direct.filter("waits")
+    took = int(waiting["in_call_ns"].sum())
+    return int(waiting["bytes"].sum()) * 1e9 / took if took else None
+
+
+def to_callers(figures: dict[str, Any]) -> str:
+    """How fast the copies were to their callers, where these waited; else empty."""
+    speed = figures["call_bandwidth"]
+    return "" if speed is None else f", {bandwidth(speed)} to their callers"
 
 
 def burst_starts(copies: pl.DataFrame) -> pl.Series:

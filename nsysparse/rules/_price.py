@@ -151,7 +151,7 @@ def price(
         after,
         None if around is None else sum((a - waits.spans.get(t, none)).length for t, a in around.items()),
         held.length,
-        latency_ratio(scene, by_thread),
+        latency_ratio(scene, by_thread, held),
     )
 
 
@@ -177,8 +177,8 @@ def _idle_after(scene: Scene, thread: int, spans: Intervals) -> Intervals:
     return found - scene.recording.os_waits(thread)
 
 
-def latency_ratio(scene: Scene, by_thread: Mapping[int, Intervals]) -> float | None:
-    """Share of the requests' latency that lies in the instants of their own threads."""
+def latency_ratio(scene: Scene, by_thread: Mapping[int, Intervals], of_all: Intervals | None = None) -> float | None:
+    """Share of the requests' latency that lies in the instants of their own threads, or in those of all."""
     requests = scene.account.requests
     if requests is None or requests.frame is None:
         return None
@@ -186,9 +186,9 @@ def latency_ratio(scene: Scene, by_thread: Mapping[int, Intervals]) -> float | N
     total = int(frame["latency_ns"].sum())
     if not total:
         return None
-    inside = 0
-    for thread, claim in by_thread.items():
-        mine = frame.filter(pl.col("thread") == thread)
+    inside, none = 0, Intervals.none()
+    for (thread,), mine in frame.group_by("thread", maintain_order=True):
+        claim = by_thread.get(int(thread), none) | (of_all or none)
         start = mine["start_ns"].to_numpy()
         inside += int(claim.covered(start, start + mine["latency_ns"].to_numpy()).sum())
     return inside / total

@@ -16,6 +16,7 @@ from nsysparse.stacks.load import Stacks, load_stacks
 
 # Functions that say nothing of the program though they are code: the frameworks' insides, the standard library's.
 INSIDE = re.compile(r"^\[|^(at|c10|std|pybind11|torch)::|^ggml_backend_(cuda|sched)|^<module>|\(unresolved\)$|^_?_?Py")
+NO_NAME = re.compile(r"^\[|^(cuda|cu)[A-Z]|\(unresolved\)$|^\(")  # says less than nothing at all
 PYTHON_METHOD = re.compile(r"^torch::autograd::THPVariable_([a-z]\w*)$")
 SHOWN = 4  # functions of a path in a sentence
 
@@ -119,7 +120,7 @@ def _readable(native: pl.DataFrame, python: pl.DataFrame) -> list[str]:
     method = next((m[1] for f in names if (m := PYTHON_METHOD.match(f))), None)
     lead = [f"tensor.{method}()"] if method else []
     own = (python if python.height else native).filter("own")["shown"].to_list()
-    return [*lead, *dict.fromkeys(own)] or [f for f in names if not f.startswith("[")][:3]
+    return [*lead, *dict.fromkeys(own)] or [f for f in names if not NO_NAME.search(f)][:3]
 
 
 def split_paths(paths: list[dict[str, Any]]) -> list[tuple[str, int]]:

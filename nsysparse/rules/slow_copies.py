@@ -35,6 +35,7 @@ from nsysparse.rules._evidence import (
     from_where,
     judge,
     make,
+    to_callers,
     window_phrase,
     worst_copies,
 )
@@ -119,8 +120,8 @@ def _by_size(copies: pl.DataFrame) -> list[dict[str, Any]]:
 def _detail(scene: Scene, figures: dict[str, Any], cost: Price, pageable: bool, reach: float, basis: str) -> str:
     text = (
         f"{count(figures['copies'])} copies, {size(figures['bytes'])}{from_where(figures)}:"
-        f" {bandwidth(figures['bandwidth'])} on the"
-        f" GPU, {bandwidth(figures['call_bandwidth'])} to their callers; {bandwidth(reach)} could be reached ({basis})."
+        f" {bandwidth(figures['bandwidth'])} on the GPU{to_callers(figures)}; {bandwidth(reach)} could be reached"
+        f" ({basis})."
     )
     if pageable:
         return f"{text} Pageable memory is the cause; the finding on these copies says what it costs."

@@ -175,8 +175,9 @@ def _detail(scene: Scene, copies: pl.DataFrame, figures: dict[str, Any], cost: P
         f"{count(figures['bursts'])} blocks of {size(figures['burst_median_bytes'])}"
         f" ({memory}){every(figures)}{from_where(figures)}:"
         f" {who} was inside these copy calls for {duration(figures['in_call_ns'])}"
-        f" ({bandwidth(figures['call_bandwidth'])})"
     ]
+    if figures["call_bandwidth"] is not None:
+        parts[0] += f" ({bandwidth(figures['call_bandwidth'])})"
     if around is not None and cost.around_ns:
         how = {
             "nvtx": "in the NVTX ranges that hold them",

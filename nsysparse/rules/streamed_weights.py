@@ -31,6 +31,7 @@ from nsysparse.rules._evidence import (
     from_where,
     judge,
     make,
+    to_callers,
     window_phrase,
     worst_copies,
 )
@@ -91,8 +92,8 @@ def check(scene: Scene) -> Iterable[Found]:
         title=f"The same data streamed to the device again and again: {per}, {percent(cost.share(scene))}"
         f" {window_phrase(scene)} or latency",
         detail=f"{count(figures['copies'])} copies, {size(figures['bytes'])} in sizes that"
-        f" repeat{every(figures)}{from_where(figures)}, at {bandwidth(figures['bandwidth'])} on the GPU and"
-        f" {bandwidth(figures['call_bandwidth'])} to their callers: the host was held for {duration(cost.waited_ns)},"
+        f" repeat{every(figures)}{from_where(figures)}, at {bandwidth(figures['bandwidth'])} on the GPU"
+        f"{to_callers(figures)}: the host was held for {duration(cost.waited_ns)},"
         f" submitted kernels for {duration(cost.held_up_ns)}; at most {duration(cost.bound_ns)} can be won.",
         remedy=worded(scene, REMEDY),
         price=cost,
