@@ -100,7 +100,7 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     call_paths, stacks = None, None
     if options.call_paths:
         progress("weighing call paths")
-        stacks = load_stacks(trace)
+        stacks = load_stacks(trace, work.calls)
         call_paths = weigh_call_paths(work, accounts, trace, stacks=stacks)
     progress("running rules")
     ruled = run_rules(accounts, work, integrity, trace, options.settings, stacks)

@@ -90,6 +90,8 @@ def in_window(frame: pl.DataFrame, window: Window) -> pl.DataFrame:
     """
     low, high = window.start_ns, window.end_ns
     start, end = pl.col("start_ns"), pl.col("end_ns")
+    if frame.select(((start >= low) & (start < high) & (end <= high)).all()).item():  # no copy of what is whole
+        return frame.with_columns(from_ns=start, to_ns=end, counted=pl.lit(True))
     inside = (start >= low) & (start < high)
     return frame.filter(inside | ((start < high) & (end > low))).with_columns(
         from_ns=start.clip(low, high), to_ns=end.clip(low, high), counted=inside

@@ -84,7 +84,9 @@ COLUMNS = (*KEY, *(w.key for w in WEIGHTS))
 NO_CALL = "(no API call recorded)"
 _TEXTS = {"api", "operation", "colour"}
 _EMPTY = pl.DataFrame(
-    schema={c: pl.String if c in _TEXTS else pl.Boolean if c == "in_time" else pl.Int64 for c in COLUMNS}
+    schema=dict.fromkeys(COLUMNS, pl.Int64)
+    | dict.fromkeys(_TEXTS, pl.String)
+    | {"in_time": pl.Boolean, "path": pl.Int32}
 )
 
 
@@ -192,8 +194,8 @@ def _migrations(rows: pl.DataFrame) -> pl.DataFrame:
         "process",
         "from_ns",
         "to_ns",
-        *(pl.lit(None, t).alias(c) for c, t in (("call", pl.Int64), ("thread", pl.Int64), ("api", pl.String))),
-        path=pl.lit(0, pl.Int64),
+        *(pl.lit(None, t).alias(c) for c, t in (("call", pl.Int32), ("thread", pl.Int64), ("api", pl.String))),
+        path=pl.lit(0, pl.Int32),
         in_time=pl.lit(False),
         operation=pl.format("{} migration", kind),
         colour=pl.lit("migration"),
@@ -206,12 +208,8 @@ def _waiting(
 ) -> pl.DataFrame:
     """The waiting calls of the threads that feed these devices: how long they held them, with the GPU idle or not."""
     threads = pl.concat([a.host.threads["thread"] for a in accounts] or [pl.Series([], dtype=pl.Int64)]).unique()
-    calls = work.calls.filter(
-        pl.col("waits")
-        & pl.col("thread").is_in(threads.implode())
-        & (pl.col("start_ns") < high)
-        & (pl.col("end_ns") > low)
-    )
+    waiting = pl.col("waits") & (pl.col("start_ns") < high) & (pl.col("end_ns") > low)
+    calls = work.calls_on(threads).filter(waiting)
     start, end = times(calls["start_ns"].clip(low, high)), times(calls["end_ns"].clip(low, high))
     idle = Intervals.span(low, high)
     for account in accounts:
@@ -230,7 +228,7 @@ def _waiting(
     return rows.join(sent, on="call", how="left", maintain_order="left")
 
 
-_NOTHING_SENT = pl.DataFrame(schema={"call": pl.Int64, "operation": pl.String, "colour": pl.String, "device": pl.Int64})
+_NOTHING_SENT = pl.DataFrame(schema={"call": pl.Int32, "operation": pl.String, "colour": pl.String, "device": pl.Int64})
 
 
 def _samples(work: Work, stacks: Stacks, folded: Folded, low: int, high: int) -> list[pl.DataFrame]:

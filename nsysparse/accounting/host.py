@@ -73,13 +73,11 @@ def measure_host(work: Work, busy: Busy, trace: Trace) -> Host:
     low, high = busy.window.start_ns, busy.window.end_ns
     sent = work.all().filter((pl.col("start_ns") < high) & (pl.col("end_ns") > low) & pl.col("thread").is_not_null())
     feeding = sent.group_by("thread").len("operations").sort("operations", "thread", descending=[True, False])
-    calls = work.calls.filter(
-        pl.col("thread").is_in(feeding["thread"].implode()) & (pl.col("start_ns") < high) & (pl.col("end_ns") > low)
-    )
+    near = (pl.col("start_ns") < high) & (pl.col("end_ns") > low)
     idle = busy.idle
     rows, unions = [], []
     for thread, operations in feeding.iter_rows():  # threads, not calls
-        mine = calls.filter(pl.col("thread") == thread)
+        mine = work.calls_of(thread).filter(near)
         by = {
             does: _clipped(mine.filter(_does(does)), low, high)
             for does in ("launch", "copy", "synchronize", "allocate")
@@ -136,7 +134,7 @@ class Activity:
 
     def __init__(self, work: Work, trace: Trace) -> None:
         """Read what the export holds of the host; a thread is worked out when first asked for."""
-        self._calls = work.calls
+        self._work = work
         self._osrt = trace.frame("osrt").filter(pl.col("end_ns") > pl.col("start_ns"))
         self._overheads = trace.frame("overheads").filter(pl.col("end_ns") > pl.col("start_ns"))
         self._known: dict[int, dict[str, Intervals]] = {}
@@ -149,7 +147,7 @@ class Activity:
 
     def _work_out(self, thread: int) -> dict[str, Intervals]:
         mine = pl.col("thread") == thread
-        calls = self._calls.filter(mine)
+        calls = self._work.calls_of(thread)
         raw = {
             "profiler overhead": self._overheads.filter(mine | pl.col("thread").is_null()),
             "other CUDA call": calls,

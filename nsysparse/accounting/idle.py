@@ -61,7 +61,7 @@ def find_gaps(work: Work, busy: Busy, host: Host, activity: Activity) -> pl.Data
 
 def _with_activity(gaps: pl.DataFrame, work: Work, activity: Activity) -> pl.DataFrame:
     columns = {name: np.zeros(gaps.height, np.int64) for name in (*ACTIVITIES, NOTHING, UNKNOWN_THREAD)}
-    path = np.zeros(gaps.height, np.int64)
+    path = np.zeros(gaps.height, np.int32)
     start, end = times(gaps["start_ns"]), times(gaps["end_ns"])
     for thread in gaps["thread"].unique().to_list():  # threads, not gaps
         here = np.flatnonzero(

@@ -12,6 +12,10 @@ from nsysparse.source import Trace
 
 # Allocation granularities of the CUDA occupancy calculator, compute capability 7.0 and later.
 REGISTER_UNIT, WARP_UNIT, SHARED_UNIT = 256, 4, 128
+SHAPE = (
+    *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
+    *("registers", "static_shared_bytes", "dynamic_shared_bytes"),
+)
 SHARED_RESERVED = 1_024  # shared memory a block that the runtime takes, compute capability 8.0 and later
 
 
@@ -32,6 +36,7 @@ def sm_fill(kernels: pl.DataFrame, device: dict[str, Any]) -> pl.Series:
     if any(not v for v in limits):
         return pl.Series("sm_fill", [None] * kernels.height, pl.Float64)
     sms, warp_threads, sm_warps, sm_blocks = (pl.lit(v, pl.Int64) for v in limits)
+    kernels = kernels.select(pl.col(SHAPE).cast(pl.Int64))
     threads = pl.col("block_x") * pl.col("block_y") * pl.col("block_z")
     warps = (threads + warp_threads - 1) // warp_threads
     room = [sm_blocks, sm_warps // warps]

@@ -76,12 +76,12 @@ def _own_figures(work: Work, copies: pl.DataFrame, busy: Busy) -> pl.DataFrame:
 
 def _with_ancestors(own: pl.DataFrame, paths: pl.DataFrame) -> pl.DataFrame:
     """Figures of each path with everything below it; one step a level."""
-    parent = dict(zip(paths["path"].to_list(), paths["parent"].to_list(), strict=True))
+    parent = paths["parent"]
     level, parts = own, [own]
     while level.filter(pl.col("path") > 0).height:
         level = (
             level.filter(pl.col("path") > 0)
-            .with_columns(path=pl.col("path").replace_strict(parent))
+            .with_columns(path=pl.col("path").replace_strict(paths["path"], parent, return_dtype=pl.Int32))
             .filter(pl.col("path") > 0)
             .group_by("path", "path_by")
             .agg(pl.col(FIGURES).sum())

@@ -179,11 +179,10 @@ class _Owner:
 def _blocked(ranges: pl.DataFrame, work: Work) -> np.ndarray:
     """Time that each request's own thread was inside a call that waits, ns."""
     blocked = np.zeros(ranges.height, np.int64)
-    waiting = work.calls.filter("waits")
     end = ranges["end_ns"].clip(upper_bound=FOREVER).to_numpy()
     for thread in ranges["thread"].unique().to_list():
         here = (ranges["thread"] == thread).to_numpy()
-        mine = waiting.filter(pl.col("thread") == thread)
+        mine = work.calls_of(thread).filter("waits")
         union = Intervals.union_of(mine["start_ns"], mine["end_ns"])
         blocked[here] = union.covered(ranges["start_ns"].to_numpy()[here], end[here])
     return blocked

@@ -112,7 +112,7 @@ def repeated_ranges(work: Work) -> Repeats | None:
         return None
     counts = ops.group_by("path").len()
     sent = (
-        counts.with_columns(path=pl.Series([outermost[p] for p in counts["path"].to_list()], dtype=pl.Int64))
+        counts.with_columns(path=pl.Series([outermost[p] for p in counts["path"].to_list()], dtype=pl.Int32))
         .group_by("path")
         .agg(pl.col("len").sum().cast(pl.Int64).alias("sent"))
     )

@@ -96,9 +96,10 @@ class Side:
 def side_of_trace(trace: Trace, work: Work, window: Window | None) -> Side:
     """Count a recording; in a window, the operations that start in it."""
     found: dict[str, Tallies] = defaultdict(dict)
+    untimed = set(work.untimed["table"])
     parts = {"kernels": work.kernels, "copies": work.copies, "memsets": work.memsets}
     for name, frame in parts.items():
-        rows = _with_untimed(trace, name, frame) if window is None else frame
+        rows = _with_untimed(trace, name, frame) if window is None and name in untimed else frame
         _count_rows(found, name, _inside(rows, window))
     _count_rows(found, "migrations", _inside(work.migrations, window))
     _count_launches(found, work, window)

@@ -41,7 +41,7 @@ def weigh_call_paths(
     stacks: Stacks | None = None,
 ) -> CallPaths:
     """Read the stacks (unless given) and weigh the call paths; see :func:`nsysparse.flamegraph.flame.make_flame`."""
-    stacks = stacks or load_stacks(trace)
+    stacks = stacks or load_stacks(trace, work.calls)
     flame = make_flame(work, accounts, stacks, trace, lines=lines, keep_noise=keep_noise)
     return CallPaths(
         flame,

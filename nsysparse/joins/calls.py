@@ -7,6 +7,9 @@ a call is made first: name and times from the outermost row of class 0 or 1, the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -28,42 +31,66 @@ FUNCTIONS = {
 WORK = ("launch", "graph launch", "copy", "memset")
 OTHER = "other"
 DOES = pl.Enum([*FUNCTIONS, OTHER])
+NOWHERE = -(1 << 62)  # no string has this number
 UNNAMED = "(name not in the export)"
 
 
 def load_calls(trace: Trace) -> pl.DataFrame:
-    """Every CUDA call of the recording, once.
+    """Every CUDA call of the recording, once, by thread and start.
 
     Returns:
-        ``call`` (row number), ``start_ns``, ``end_ns``, ``thread``, ``process``, ``correlation``, ``name`` (without
-        version suffix, categorical), ``does`` (a key of FUNCTIONS or "other", an enumeration), ``asynchronous`` (by its
-        name: nothing else says it), ``failed``, ``reversed`` (it ends before it starts; its end
-        is set to its start), ``callchain``.
+        ``call`` (row number, Int32), ``start_ns``, ``end_ns``, ``thread``, ``process``, ``correlation``, ``name``
+        (without version suffix, categorical), ``does`` (a key of FUNCTIONS or "other", an enumeration),
+        ``asynchronous`` (by its name: nothing else says it), ``failed``, ``reversed`` (it ends before it starts; its
+        end is set to its start), ``callchain``.
     """
-    api = trace.frame("api").with_columns(process=schema.process_of(pl.col("thread")))
+    api = trace.narrow("api", ("start_ns", "end_ns", "thread"))
     if api["start_ns"].null_count() or api["thread"].null_count():  # without these a call can be placed nowhere
         api = api.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
-    trace.release("api")
-    functions = _functions(trace.strings(api["name_id"]))
+    api = _by_thread(api).with_columns(process=schema.process_of(pl.col("thread")))
     api = _one_row_a_call(api)
-    found = api.select("name_id").join(functions, on="name_id", how="left", maintain_order="left")
-    return api.hstack(found.drop("name_id")).select(
-        pl.int_range(pl.len(), dtype=pl.Int64).alias("call"),
-        "start_ns",
-        pl.max_horizontal("start_ns", "end_ns").alias("end_ns"),
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    return api.select(
+        pl.int_range(pl.len(), dtype=pl.Int32).alias("call"),
+        start,
+        pl.max_horizontal(start, end).alias("end_ns"),
         "thread",
         "process",
         "correlation",
-        pl.col("name").fill_null(UNNAMED),
-        pl.col("does").fill_null(OTHER),
-        pl.col("asynchronous").fill_null(False),
+        *_functions(api["name_id"], trace),
         (pl.col("return_value") != 0).alias("failed"),
-        (pl.col("end_ns") < pl.col("start_ns")).alias("reversed"),
+        (end < start).alias("reversed"),
         "callchain",
     )
 
 
-def _functions(names: pl.DataFrame) -> pl.DataFrame:
+def _by_thread(api: pl.DataFrame) -> pl.DataFrame:
+    """The rows by thread, those of a thread by start, end and id, equal ones as they were."""
+    threads = api["thread"].unique().sort().to_numpy()
+    code = np.searchsorted(threads, api["thread"].to_numpy()).astype(np.min_scalar_type(threads.size))
+    start = api["start_ns"].to_numpy()
+    order = np.argsort(code, kind="stable")  # few bits, so that numpy counts instead of comparing
+    code, start = code[order], start[order]
+    if ((code[1:] == code[:-1]) & (start[1:] <= start[:-1])).any():
+        end, ids = (api[c].fill_null(0).to_numpy()[order] for c in ("end_ns", "correlation"))
+        order = order[np.lexsort((ids, end, start, code))]
+    return api[order] if (order[1:] < order[:-1]).any() else api
+
+
+def _functions(ids: pl.Series, trace: Trace) -> list[pl.Series]:
+    """``name``, ``does`` and ``asynchronous`` of each call."""
+    known = _describe(trace.strings(ids)).sort("name_id")
+    unknown = pl.DataFrame({"name_id": [None], "name": [UNNAMED], "does": [OTHER], "asynchronous": [False]})
+    table = pl.concat([known, unknown.cast(known.schema)])
+    named = known["name_id"].to_numpy()
+    wanted = ids.cast(pl.Int64).fill_null(NOWHERE).to_numpy() if ids.null_count() else ids.to_numpy()
+    at = np.searchsorted(named, wanted)
+    there = named[np.minimum(at, named.size - 1)] == wanted if named.size else np.zeros(wanted.size, np.bool_)
+    row = np.where(there, at, named.size).astype(np.uint32)
+    return [table[c].gather(row) for c in ("name", "does", "asynchronous")]
+
+
+def _describe(names: pl.DataFrame) -> pl.DataFrame:
     """What each function is: one row a ``name_id``."""
     does = pl.when(False).then(pl.lit(OTHER))
     for function, pattern in FUNCTIONS.items():
@@ -77,10 +104,10 @@ def _functions(names: pl.DataFrame) -> pl.DataFrame:
 
 def _one_row_a_call(api: pl.DataFrame) -> pl.DataFrame:
     """Drop the inner and the backtrace rows of a call; keep its stack."""
-    usable = pl.col("correlation").is_not_null() & (pl.col("correlation") != 0)
-    repeated = usable & pl.struct("process", "correlation").is_duplicated()
     if not _may_repeat(api):
         return api
+    usable = pl.col("correlation").is_not_null() & (pl.col("correlation") != 0)
+    repeated = usable & pl.struct("process", "correlation").is_duplicated()
     marked = api.with_row_index("row").with_columns(repeated=repeated)
     # Rows of one call overlap in time; a row after them is another call that uses the number again.
     group = ["process", "correlation"]
@@ -107,17 +134,42 @@ def _one_row_a_call(api: pl.DataFrame) -> pl.DataFrame:
 
 
 def _may_repeat(api: pl.DataFrame) -> bool:
-    """Whether any (process, correlation id) is there twice: by counting where the ids are dense, as they mostly are."""
-    for (_,), part in api.select("process", "correlation").group_by("process"):
-        ids = part["correlation"].drop_nulls().to_numpy()
+    """Whether any (process, correlation id) is there twice: by marking where the ids are dense, as they mostly are."""
+    for _, rows in rows_by(api["process"]):
+        ids = _wide(api["correlation"][rows].drop_nulls())
         ids = ids[ids != 0]
         if not ids.size:
             continue
-        low = ids.min()
-        dense = ids.max() - low <= 8 * ids.size + 1_000_000
-        if np.bincount(ids - low).max() > 1 if dense else np.unique(ids).size != ids.size:
+        low, high = int(ids.min()), int(ids.max())
+        if high - low > 8 * ids.size + 1_000_000:
+            distinct = np.unique(ids).size
+        else:
+            seen = np.zeros(high - low + 1, np.bool_)
+            seen[ids - low] = True
+            distinct = int(seen.sum())
+        if distinct != ids.size:
             return True
     return False
+
+
+def rows_by(keys: pl.Series) -> Iterator[tuple[int, slice | npt.NDArray[np.int64]]]:
+    """Each distinct key with its rows: a slice where they lie together; NULLs are left out."""
+    runs = keys.rle().struct.unnest()
+    length, value = runs["len"].to_numpy().astype(np.int64), runs["value"]
+    if value.n_unique() == value.len():
+        ends = np.cumsum(length)
+        for key, end, n in zip(value.to_list(), ends.tolist(), length.tolist(), strict=True):
+            if key is not None:
+                yield key, slice(end - n, end)
+        return
+    distinct = keys.drop_nulls().unique().sort()
+    code = np.searchsorted(distinct.to_numpy(), keys.fill_null(distinct[0]).to_numpy())
+    code[keys.is_null().to_numpy()] = distinct.len()
+    code = code.astype(np.min_scalar_type(distinct.len()))
+    order = np.argsort(code, kind="stable")
+    cuts = np.searchsorted(code[order], np.arange(distinct.len() + 1))
+    for i, key in enumerate(distinct.to_list()):
+        yield key, order[cuts[i] : cuts[i + 1]]
 
 
 def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]:
@@ -131,28 +183,25 @@ def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]
         Row of the call, -1 where there is none (correlation 0 or NULL, or a call that was not recorded).
     """
     result = np.full(work.height, -1, np.int64)
-    only = calls["process"].unique()
+    mine = dict(rows_by(calls["process"]))
     # Very old rows have no process: safe only when one process made calls.
-    processes = work["process"].fill_null(only[0]) if only.len() == 1 else work["process"]
-    usable = calls.select("process", "correlation", "call", "start_ns").filter(
-        pl.col("correlation").is_not_null() & (pl.col("correlation") != 0) & pl.col("process").is_not_null()
-    )
-    sent = pl.DataFrame({"process": processes, "row": np.arange(work.height)}).with_columns(
-        work.select("correlation", "start_ns")
-    )
-    sent = sent.filter(
-        pl.col("process").is_not_null() & pl.col("correlation").is_not_null() & (pl.col("correlation") != 0)
-    )
-    mine = usable.partition_by("process", as_dict=True, include_key=False)
-    for process, part in sent.partition_by("process", as_dict=True, include_key=False).items():
-        if process in mine:
-            result[part["row"].to_numpy()] = _look_up(part, mine[process])
+    process = work["process"].fill_null(next(iter(mine))) if len(mine) == 1 else work["process"]
+    usable = pl.col("correlation").is_not_null() & (pl.col("correlation") != 0)
+    for key, rows in rows_by(process):
+        if key not in mine:
+            continue
+        sent = work.select("correlation", "start_ns")[rows].with_columns(row=pl.Series(np.arange(work.height)[rows]))
+        sent = sent.filter(usable)
+        made = calls.select("correlation", "call", "start_ns")[mine[key]]
+        made = made.filter(usable) if not made.select(usable.all()).item() else made
+        if sent.height and made.height:
+            result[sent["row"].to_numpy()] = _look_up(sent, made)
     return result
 
 
 def _look_up(work: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]:
     """The call of each operation within one process: by direct address where the ids are dense, else by search."""
-    wanted, ids, rows = (f.to_numpy() for f in (work["correlation"], calls["correlation"], calls["call"]))
+    wanted, ids, rows = _wide(work["correlation"]), _wide(calls["correlation"]), calls["call"].to_numpy()
     low, high = int(ids.min()), int(ids.max())
     if high - low > 8 * ids.size + 1_000_000:
         order = np.argsort(ids, kind="stable")
@@ -160,12 +209,17 @@ def _look_up(work: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]:
         found = np.where(ids[order][at] == wanted, rows[order][at], -1)
         repeated = np.unique(ids).size != ids.size
     else:
-        table = np.full(high - low + 1, -1, np.int64)
+        table = np.full(high - low + 1, -1, rows.dtype)
         table[ids - low] = rows
         inside = (wanted >= low) & (wanted <= high)
-        found = np.where(inside, table[np.where(inside, wanted - low, 0)], -1)
+        found = np.where(inside, table[np.where(inside, wanted, low) - low], -1)
         repeated = bool((table[ids - low] != rows).any())
     return _latest_before(work, calls, found) if repeated else found
+
+
+def _wide(ids: pl.Series) -> npt.NDArray[Any]:
+    """Ids in a type in which the difference of two near ones has room."""
+    return (ids if ids.dtype in (pl.Int32, pl.Int64) else ids.cast(pl.Int32)).to_numpy()
 
 
 def _latest_before(work: pl.DataFrame, calls: pl.DataFrame, found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -173,8 +227,9 @@ def _latest_before(work: pl.DataFrame, calls: pl.DataFrame, found: npt.NDArray[n
 
     ``found`` stays where no call with the id began before the operation (a broken clock).
     """
-    order = calls.select("correlation", "start_ns", "call").sort("correlation", "start_ns")
-    asked = work.select("correlation", "start_ns").with_row_index("row").sort("correlation", "start_ns")
+    wide = pl.col("correlation").cast(pl.Int64)
+    order = calls.select(wide, "start_ns", "call").sort("correlation", "start_ns")
+    asked = work.select(wide, "start_ns").with_row_index("row").sort("correlation", "start_ns")
     best = asked.join_asof(order, on="start_ns", by="correlation", check_sortedness=False).sort("row")["call"]
     return (
         best.fill_null(-1).to_numpy() if not best.null_count() else np.where(best.is_null(), found, best.fill_null(-1))

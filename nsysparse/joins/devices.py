@@ -7,6 +7,8 @@ between only a machine with one GPU is safe, and a model name is printed only if
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
 
 from nsysparse import schema
@@ -20,8 +22,12 @@ GPU_FACTS = ("gpu", "name", "bus", "memory_bytes", *LIMITS)
 WORK_TABLES = ("kernels", "copies", "memsets", "graphs")
 
 
-def find_devices(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
+def find_devices(trace: Trace, rows: Mapping[str, pl.DataFrame] | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The devices that did any work.
+
+    Args:
+        trace: The recording.
+        rows: The WORK_TABLES, where they have been read already.
 
     Returns:
         ``devices``: one row a device: ``device`` (0, 1, ... in printed order), ``label``, ``name`` (model or NULL),
@@ -29,7 +35,9 @@ def find_devices(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
         (ids, as text) and the limits that SM fill needs (NULL when unknown).
         ``keys``: (``process``, ``ordinal``) to ``device``.
     """
-    found = pl.concat([trace.frame(t).select("process", "ordinal").unique() for t in WORK_TABLES]).unique()
+    wide = (pl.col("process").cast(pl.Int64), pl.col("ordinal").cast(pl.Int64))
+    tables = [trace.frame(t) if rows is None else rows[t] for t in WORK_TABLES]
+    found = pl.concat([t.select(wide).unique() for t in tables]).unique()
     found = found.with_columns(pid=schema.pid_of(pl.col("process"))).sort("process", "ordinal")
     gpus = _gpus(trace)
     found = _with_gpu(found, trace, gpus)

@@ -52,7 +52,7 @@ class Ranges:
         inside = row >= 0
         found = np.where(inside, self.nodes[np.maximum(row, 0)] if self.nodes.size else -1, -1)
         path = self.frame["path"].to_numpy()
-        return np.where(inside, path[np.maximum(found, 0)] if path.size else 0, NO_PATH), found
+        return np.where(inside, path[np.maximum(found, 0)] if path.size else 0, NO_PATH).astype(np.int32), found
 
 
 def load_ranges(trace: Trace, whole_names: bool = False) -> Ranges:
@@ -77,12 +77,12 @@ def load_ranges(trace: Trace, whole_names: bool = False) -> Ranges:
     codes = frame.select(pl.col("label").replace_strict(labels, pl.int_range(labels.len(), eager=True)))
     nodes = nested["range"].cast(pl.Int64).to_numpy()
     path, parents, names = _paths(nesting, codes["label"].to_numpy()[nodes] if nodes.size else nodes)
-    row_path, row_depth = np.zeros(frame.height, np.int64), np.zeros(frame.height, np.int64)
+    row_path, row_depth = np.zeros(frame.height, np.int32), np.zeros(frame.height, np.int32)
     at = nesting.row >= 0
     row_path[nodes[nesting.row[at]]] = path[at]
     row_depth[nodes[nesting.row[at]]] = nesting.depth[at]
     frame = frame.with_columns(
-        pl.col("range").cast(pl.Int64), path=pl.Series(row_path), depth=pl.Series(row_depth)
+        pl.col("range").cast(pl.Int32), path=pl.Series(row_path), depth=pl.Series(row_depth)
     ).select(
         *("range", "start_ns", "end_ns", "finished", "thread", "end_thread", "process", "domain"),
         *("push_pop", "name", "label", "path", "depth"),
@@ -196,10 +196,10 @@ def _path_table(parents: list[int], names: list[int], labels: pl.Series) -> pl.D
             "text": texts,
         },
         schema={
-            "path": pl.Int64,
-            "parent": pl.Int64,
+            "path": pl.Int32,
+            "parent": pl.Int32,
             "label": pl.String,
-            "depth": pl.Int64,
+            "depth": pl.Int32,
             "text": pl.String,
         },
     )
@@ -232,8 +232,8 @@ def attribute(calls: pl.DataFrame, ranges: Ranges) -> pl.DataFrame:
             by[rows] = 1
     return pl.DataFrame(
         {
-            "path": path,
-            "range": found,
+            "path": path.astype(np.int32),
+            "range": found.astype(np.int32),
             "path_by": pl.Series(by).replace_strict([0, 1, 2], [BY_THREAD, IN_TIME, NO_RANGE]),
         }
     ).with_columns(pl.col("path_by").cast(pl.Categorical))

@@ -5,7 +5,9 @@ A row is never multiplied: each operation has at most one call, each call one th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -17,6 +19,13 @@ from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, load_ranges
 from nsysparse.source import Trace
 
 # The columns that every kind of work has once it is joined.
+GPU_TABLES = ("kernels", "copies", "memsets", "graphs")
+FRAMES = (*GPU_TABLES, "migrations")
+# Columns that keep 64 bits: what is added up, and what other tables are joined by.
+KEPT_WIDE = (
+    *("start_ns", "end_ns", "bytes", "process", "kind", "src_kind", "dst_kind", "src_ordinal", "dst_ordinal"),
+    *("cause", "address", "copy_count", "memory_kind", "graph", "graph_node"),
+)
 JOINED = ("device", "start_ns", "end_ns", "stream", "process", "call", "thread", "path", "path_by")
 
 
@@ -25,9 +34,9 @@ class Work:
     """Everything the GPU did, and every call and range of the host.
 
     Attributes:
-        kernels, copies, memsets, graphs: The canonical tables' rows with usable times, plus ``device``, ``call``
-            (NULL: none), ``thread``, ``call_start_ns``, ``call_end_ns``, ``api`` (name), ``callchain``, ``range``,
-            ``path`` and ``path_by``.
+        kernels, copies, memsets, graphs: The canonical tables' rows with usable times, by device, plus ``device``,
+            ``call`` (NULL: none), ``thread``, ``call_start_ns``, ``call_end_ns``, ``api`` (name), ``callchain``,
+            ``range``, ``path`` and ``path_by``.
         migrations: Unified-memory rows of the copy table: no call sent them, so only ``device`` is added.
         untimed: (``table``, ``rows``, ``bytes``) of rows whose times are missing, zero or reversed; they are in no
             other frame.
@@ -46,6 +55,30 @@ class Work:
     ranges: Ranges
     devices: pl.DataFrame
 
+    @cached_property
+    def _by_device(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """First row and number of rows of each device in each frame; its rows lie together."""
+        found = {}
+        for name in FRAMES:
+            runs = getattr(self, name)["device"].rle().struct.unnest()
+            first = runs["len"].cum_sum() - runs["len"]
+            found[name] = {d: (f, n) for d, f, n in zip(runs["value"], first, runs["len"], strict=True)}
+        return found
+
+    @cached_property
+    def _by_thread(self) -> dict[int, tuple[int, int]]:
+        runs = self.calls["thread"].rle().struct.unnest()
+        first = runs["len"].cum_sum() - runs["len"]
+        return {t: (f, n) for t, f, n in zip(runs["value"], first, runs["len"], strict=True)}
+
+    def calls_of(self, thread: int) -> pl.DataFrame:
+        """The calls of one thread by start: a part of ``calls``, not a copy."""
+        return self.calls.slice(*self._by_thread.get(thread, (0, 0)))
+
+    def calls_on(self, threads: Iterable[int]) -> pl.DataFrame:
+        """The calls of some threads, by thread and start."""
+        return pl.concat([self.calls.head(0), *(self.calls_of(t) for t in sorted(set(threads)))], rechunk=False)
+
     def all(self) -> pl.DataFrame:
         """All operations that a call can have sent: JOINED plus ``kind`` and ``bytes`` (NULL for kernels)."""
         parts = []
@@ -53,19 +86,14 @@ class Work:
             frame: pl.DataFrame = getattr(self, kind)
             size = pl.col("bytes") if "bytes" in frame.columns else pl.lit(None, pl.Int64).alias("bytes")
             parts.append(frame.select(*JOINED, size, pl.lit(kind).cast(pl.Categorical).alias("kind")))
-        return pl.concat(parts)
+        return pl.concat(parts, how="vertical_relaxed")
 
     def on(self, device: int) -> Work:
-        """The part of the work that ran on one device; calls and ranges stay whole."""
-        mine = pl.col("device") == device
-        return replace(
-            self,
-            kernels=self.kernels.filter(mine),
-            copies=self.copies.filter(mine),
-            memsets=self.memsets.filter(mine),
-            graphs=self.graphs.filter(mine),
-            migrations=self.migrations.filter(mine),
-        )
+        """The part of the work that ran on one device, not a copy; calls and ranges stay whole."""
+        parts = {n: getattr(self, n).slice(*self._by_device[n].get(device, (0, 0))) for n in FRAMES}
+        mine = replace(self, **parts)
+        mine.__dict__["_by_thread"] = self._by_thread  # the same calls
+        return mine
 
 
 def load_work(trace: Trace, whole_names: bool = False) -> Work:
@@ -75,15 +103,11 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
         trace: The recording.
         whole_names: Keep NVTX names apart that differ only in their digits.
     """
-    devices, keys = find_devices(trace)
-    calls, ranges = load_calls(trace), load_ranges(trace, whole_names)
+    rows = {name: trace.narrow(name, KEPT_WIDE) for name in GPU_TABLES}
+    devices, keys = find_devices(trace, rows)
     parts, untimed = {}, []
-    for name in ("kernels", "copies", "memsets", "graphs"):
-        frame = trace.frame(name)
-        key = frame.select("process", "ordinal")  # alone: a join copies every column that it is given
-        frame = frame.hstack(
-            key.join(keys, on=key.columns, how="left", maintain_order="left", nulls_equal=True)["device"].to_frame()
-        )
+    for name in GPU_TABLES:
+        frame = _on_devices(rows.pop(name), keys)
         good = _has_times()
         bad = frame.filter(~good)
         size = bad["bytes"].sum() if "bytes" in bad.columns else None
@@ -92,8 +116,10 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
     unified = pl.col("kind").is_in(schema.UNIFIED_KINDS).fill_null(False)
     migrations = parts["copies"].filter(unified)
     parts["copies"] = parts["copies"].filter(~unified)
+    calls, ranges = load_calls(trace), load_ranges(trace, whole_names)
     for name, frame in parts.items():
-        parts[name] = frame.with_columns(call=pl.Series(find_calls(frame, calls), dtype=pl.Int64).replace(-1, None))
+        call = pl.Series("call", find_calls(frame, calls), pl.Int32)
+        parts[name] = frame.drop("correlation", "ordinal").with_columns(call.replace(-1, None))
     sent, place = _with_paths(calls, pl.concat([p["call"] for p in parts.values()]), ranges)
     for name, frame in parts.items():
         found = sent.select(pl.all().gather(place.gather(frame["call"])))
@@ -114,6 +140,17 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
         ranges,
         devices,
     )
+
+
+def _on_devices(frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
+    """Add ``device`` (NULL: none) and bring the rows of each device together, in the order they had."""
+    key = frame.select("process", pl.col("ordinal").cast(pl.Int64))  # alone: a join copies every column it is given
+    device = key.join(keys, on=key.columns, how="left", maintain_order="left", nulls_equal=True)["device"]
+    frame = frame.with_columns(device)
+    code = device.fill_null(-1).to_numpy().astype(np.int16)
+    if (code[1:] >= code[:-1]).all():
+        return frame
+    return frame[np.argsort(code, kind="stable")]
 
 
 def _has_times() -> pl.Expr:
@@ -137,7 +174,7 @@ def _with_paths(calls: pl.DataFrame, wanted: pl.Series, ranges: Ranges) -> tuple
         "does",
         "callchain",
     )[rows]
-    place = np.full(calls.height, -1, np.int64)
+    place = np.full(calls.height, -1, np.int32)
     place[rows] = np.arange(rows.size)
     return sent.hstack(attribute(sent, ranges)).drop("process", "start_ns"), pl.Series(place).replace(-1, None)
 

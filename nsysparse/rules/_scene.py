@@ -11,6 +11,7 @@ import polars as pl
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.integrity import Verdict
 from nsysparse.intervals import Intervals, Times, times
+from nsysparse.joins.calls import WORK
 from nsysparse.joins.work import Work
 from nsysparse.rules._recording import Recording
 from nsysparse.rules._roles import assign_roles
@@ -103,21 +104,21 @@ class Scene:
             [self.account.host.threads["thread"], self.account.copies["thread"].drop_nulls().unique()]
         ).unique()
         near = (pl.col("end_ns") >= window.start_ns) & (pl.col("start_ns") <= window.end_ns)
-        calls = self.work.calls.filter(near & pl.col("thread").is_in(threads.implode()))
-        sends = pl.col("does").cast(pl.String).is_in(["launch", "graph launch", "copy", "memset"])
+        sends = pl.any_horizontal([pl.col("does") == d for d in WORK])
+        reach = pl.col("end_ns").cum_max().shift(1)
+        turns = [
+            self.work.calls_of(t)
+            .filter(near)
+            .with_columns(last_work=pl.when(sends).then("call").forward_fill(), pause_ns=pl.col("start_ns") - reach)
+            for t in threads.sort()
+        ]
+        calls = (
+            pl.concat(turns) if turns else self.work.calls.head(0).with_columns(last_work="call", pause_ns="start_ns")
+        )
         return (
-            calls.sort("thread", "start_ns", "end_ns", "correlation", maintain_order=True)
-            .with_columns(
-                pl.col("does").cast(pl.String),
-                pl.col("name").cast(pl.String),
-                reach_ns=pl.col("end_ns").cum_max().over("thread"),
-                last_work=pl.when(sends).then("call").forward_fill().over("thread"),
-            )
-            .with_columns(pause_ns=pl.col("start_ns") - pl.col("reach_ns").shift(1).over("thread"))
-            .with_columns(stretch=(pl.col("pause_ns") > PAUSE_NS).fill_null(True).cum_sum())
-            .drop("reach_ns")
+            calls.with_columns(stretch=(pl.col("pause_ns") > PAUSE_NS).fill_null(True).cum_sum())
             .with_row_index("turn")
-            .with_columns(pl.col("turn").cast(pl.Int64))
+            .with_columns(pl.col("turn").cast(pl.Int64), pl.col("name").cast(pl.String))
         )
 
     @cached_property

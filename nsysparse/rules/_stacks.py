@@ -30,7 +30,7 @@ class CallStacks:
     @cached_property
     def stacks(self) -> Stacks:
         """Every stack of the recording."""
-        return self._stacks or load_stacks(self._trace)
+        return self._stacks or load_stacks(self._trace, self._work.calls)
 
     @property
     def of_calls(self) -> int:
@@ -42,7 +42,7 @@ class CallStacks:
         """``call``, ``native`` and ``python`` (numbers of stacks, -1: none) of calls that sent work or wait."""
         stacks = self.stacks
         if not (stacks.calls.height or stacks.samples.height or stacks.python.height):
-            return pl.DataFrame(schema=dict.fromkeys(("call", "native", "python"), pl.Int64))
+            return pl.DataFrame(schema={"call": pl.Int32, "native": pl.Int64, "python": pl.Int64})
         return attribute_stacks(self._work, stacks).select("call", "native", "python")
 
     @cached_property

@@ -104,7 +104,7 @@ def _figures(scene: Scene, waits: Waits) -> dict[str, Any]:
     path, _ = scene.work.ranges.path_of(calls["thread"], calls["start_ns"])
     texts = scene.account.paths.select("path", nvtx="text")
     by = (
-        calls.with_columns(path=pl.Series(path, dtype=pl.Int64))
+        calls.with_columns(path=pl.Series(path, dtype=pl.Int32))
         .join(texts, on="path", how="left", maintain_order="left")
         .group_by("name", "path", "nvtx", "thread")
         .agg(pl.len().alias("calls"), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("waited_ns"))

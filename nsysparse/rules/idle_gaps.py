@@ -184,7 +184,7 @@ def _nvtx(scene: Scene, gaps: pl.DataFrame) -> tuple[list[dict[str, Any]], int |
         return [], None
     path, _ = ranges.path_of(known["thread"], (known["start_ns"] + known["end_ns"]) // 2)
     by = (
-        known.with_columns(path=pl.Series(path, dtype=pl.Int64))
+        known.with_columns(path=pl.Series(path, dtype=pl.Int32))
         .group_by("path")
         .agg(pl.len().alias("gaps"), pl.col("gap_ns").sum().alias("idle_ns"))
         .join(ranges.paths.select("path", nvtx="text"), on="path", how="left")

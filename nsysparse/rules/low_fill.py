@@ -87,7 +87,7 @@ def check(scene: Scene) -> Iterable[Found | Skipped]:
 
 def _reached(scene: Scene) -> tuple[pl.DataFrame, float | None]:
     """The kernels with ``reach`` and ``took_ns``, and the reach of all, weighted by time; None when unknown."""
-    blocks = pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z")
+    blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
     sms = pl.lit(scene.account.device.get("sm_count"), pl.Int64)
     kernels = scene.account.kernels.with_columns(
         reach=(blocks / sms).clip(0, 1), took_ns=pl.col("to_ns") - pl.col("from_ns")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -108,6 +108,23 @@ class Trace:
             self._frames[name] = self._read(schema.TABLES[name])
         return self._frames[name]
 
+    def narrow(self, name: str, keep: Collection[str]) -> pl.DataFrame:
+        """A canonical table in as little memory as holds it, read piece by piece; nothing is kept.
+
+        Args:
+            name: A key of :data:`nsysparse.schema.TABLES`.
+            keep: Columns that stay Int64; every other integer column gets the smallest type that holds its values.
+        """
+        if name in self._frames:
+            pieces = [self._frames[name]]
+        else:
+            pieces = list(self._shrunk(name, keep)) or [schema.TABLES[name].empty()]
+        return pl.concat(pieces, how="vertical_relaxed", rechunk=True)
+
+    def _shrunk(self, name: str, keep: Collection[str]) -> Iterator[pl.DataFrame]:
+        for piece in self.chunks(name):
+            yield piece.select(c.shrink_dtype() if c.dtype == pl.Int64 and c.name not in keep else c for c in piece)
+
     def release(self, name: str) -> None:
         """Forget a frame that is no longer needed."""
         self._frames.pop(name, None)
@@ -147,15 +164,15 @@ class Trace:
             ids: References, with repeats and NULLs or not.
 
         Returns:
-            Columns ``id`` and ``value``, one row a distinct reference; a dangling one has no row. A text ends at its
-            first NUL byte (exports hold fixed-size buffers).
+            Columns ``id`` (of the type of ``ids``) and ``value``, one row a distinct reference; a dangling
+            one has no row. A text ends at its first NUL byte (exports hold fixed-size buffers).
         """
         table = self.frame("strings")
-        wanted = ids.drop_nulls().unique()
+        wanted = ids.drop_nulls().unique().cast(pl.Int64)
         return (
             table.filter(pl.col("id").is_in(wanted.implode()))
             .unique("id", keep="first", maintain_order=True)
-            .with_columns(pl.col("value").str.split("\x00").list.first())
+            .with_columns(pl.col("id").cast(ids.dtype), pl.col("value").str.split("\x00").list.first())
         )
 
     def metadata(self, *tables: str) -> dict[str, str]:

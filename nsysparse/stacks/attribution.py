@@ -28,7 +28,9 @@ def attribute_stacks(work: Work, stacks: Stacks) -> pl.DataFrame:
     """
     sent = pl.concat([getattr(work, kind)["call"] for kind in KINDS[:-1]]).drop_nulls().unique()
     wanted = pl.concat([sent, work.calls.filter("waits")["call"]]).unique().sort()
-    calls = work.calls[wanted.to_numpy()].select("call", "start_ns", "end_ns", "thread", "callchain")
+    calls = work.calls[wanted.to_numpy()].select(
+        "call", "start_ns", "end_ns", "thread", pl.col("callchain").cast(pl.Int64)
+    )
     recorded = calls.join(
         stacks.calls.unique("chain", keep="first"),
         left_on="callchain",
@@ -83,7 +85,7 @@ def _announced(work: Work, stacks: Stacks) -> pl.Series:
     result = np.full(work.calls.height, -1, np.int64)
     events = stacks.python.filter(pl.col("by") == BY_CALL)
     for (thread,), mine in events.group_by("thread"):
-        calls = work.calls.filter(pl.col("thread") == thread).select("call", "start_ns").sort("start_ns")
+        calls = work.calls_of(int(thread)).select("call", "start_ns")
         at = np.searchsorted(calls["start_ns"].to_numpy(), mine["time_ns"].to_numpy())
         there = at < calls.height
         at, events_here = at[there], mine.filter(pl.Series(there))

@@ -9,6 +9,7 @@ import polars as pl
 
 from nsysparse import schema
 from nsysparse.intervals import times
+from nsysparse.joins.calls import load_calls
 from nsysparse.source import Trace
 from nsysparse.stacks.chains import Codes, Index, Lists, number_chains
 from nsysparse.stacks.names import describe_native, describe_python
@@ -86,15 +87,21 @@ class Stacks:
         }
 
 
-def load_stacks(trace: Trace) -> Stacks:
-    """Read and number every stack."""
+def load_stacks(trace: Trace, calls: pl.DataFrame | None = None) -> Stacks:
+    """Read and number every stack.
+
+    Args:
+        trace: The recording.
+        calls: Its calls (see :func:`nsysparse.joins.calls.load_calls`), where they have been read already.
+    """
+    calls = load_calls(trace) if calls is None else calls
     keys = pl.DataFrame(schema=dict.fromkeys(FRAME_KEY, pl.Int64) | {"frame": pl.Int32})
     found: dict[str, tuple[Index, Index, Lists]] = {}
     for source in NATIVE_SOURCES:
         chain, depth, frame, keys = _read_chains(trace, source, keys)
         found[source] = number_chains(chain, depth, frame)
     python = read_python(trace)
-    frames = _frames(trace, keys, python)
+    frames = _frames(trace, keys, python, calls["name"].unique())
     python_stack, python_lists = _number_python(python, keys.height)
     lists = [*(stacks for _, _, stacks in found.values()), python_lists]
     first = dict(zip((*found, "python"), np.cumsum([0, *map(len, lists)]).tolist(), strict=False))
@@ -103,7 +110,7 @@ def load_stacks(trace: Trace) -> Stacks:
         source: pl.DataFrame({"chain": ids, "stack": number + first[source]})
         for source, (ids, number, _) in found.items()
     }
-    calibration = calibrate(trace, tables["cuda_stacks"], stacks, frames)
+    calibration = calibrate(calls, tables["cuda_stacks"], stacks, frames)
     return Stacks(
         frames,
         stacks,
@@ -140,7 +147,7 @@ def _numbers(piece: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
     return piece.join(keys, on=FRAME_KEY, how="left", nulls_equal=True, maintain_order="left")["frame"]
 
 
-def _frames(trace: Trace, keys: pl.DataFrame, python: PythonStacks) -> pl.DataFrame:
+def _frames(trace: Trace, keys: pl.DataFrame, python: PythonStacks, api: pl.Series) -> pl.DataFrame:
     """Describe all frames, native ones first."""
     strings = trace.strings(pl.concat([keys["symbol_id"], keys["module_id"]]))
     native = keys.sort("frame")
@@ -152,9 +159,7 @@ def _frames(trace: Trace, keys: pl.DataFrame, python: PythonStacks) -> pl.DataFr
             how="left",
             maintain_order="left",
         )
-    api = trace.strings(trace.frame("api")["name_id"])
-    names = api.select(schema.normalized_api_name(pl.col("value").str.strip_chars()))["value"]
-    return pl.concat([describe_native(native, set(names.to_list())), describe_python(python.table)])
+    return pl.concat([describe_native(native, set(api.to_list())), describe_python(python.table)])
 
 
 def _number_python(python: PythonStacks, first_frame: int) -> tuple[Index, Lists]:
@@ -182,22 +187,20 @@ def _samples(trace: Trace, chains: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def calibrate(trace: Trace, chains: pl.DataFrame, stacks: Lists, frames: pl.DataFrame) -> Calibration:
+def calibrate(calls: pl.DataFrame, chains: pl.DataFrame, stacks: Lists, frames: pl.DataFrame) -> Calibration:
     """Find the offset from ``callchainId`` to the chain's id: the API's name must be in its own chain.
 
     Releases differ (equal in 2025.3, one less in 2022.2), and nothing in an export says which it is.
 
     Args:
-        trace: The recording.
+        calls: ``name`` and ``callchain`` of each call.
         chains: ``chain`` (the table's own id) to ``stack``.
         stacks: Frames of each stack.
         frames: All frames.
     """
-    rows = trace.frame("api").filter(pl.col("callchain").is_not_null()).select("callchain", "name_id")
-    names = trace.strings(rows["name_id"]).select(
-        name_id="id", name=schema.normalized_api_name(pl.col("value").str.strip_chars())
+    rows = calls.filter(pl.col("callchain").is_not_null()).select(
+        pl.col("callchain").cast(pl.Int64), pl.col("name").cast(pl.String)
     )
-    rows = rows.join(names, on="name_id", how="left", maintain_order="left")
     if not rows.height or not chains.height:
         return Calibration(0, rows.height, 0)
     api = frames.with_row_index("frame").filter(pl.col("role") == "api")

@@ -124,7 +124,7 @@ class _Slices:
             size = pl.col("bytes") if "bytes" in frame.columns else pl.lit(None, pl.Int64).alias("bytes")
             columns = ("start_ns", "end_ns", "device", "process", "context", "stream", "call", "name")
             parts.append(frame.select(*columns, size))
-        return pl.concat(parts).with_row_index("row")
+        return pl.concat(parts, how="vertical_relaxed").with_row_index("row")
 
     def _nested(self, frame: pl.DataFrame, track: Times, names: pl.Series) -> Events:
         """Begins and ends of slices that nest on their tracks; one that never ended has no end."""
