@@ -72,6 +72,8 @@ class Intervals:
 
     def __and__(self, other: Intervals) -> Intervals:
         """Instants in both."""
+        if len(self) > len(other):  # fewer to look up
+            return other & self
         low = np.searchsorted(other.end, self.start, side="right")
         high = np.searchsorted(other.start, self.end, side="left")
         n = np.maximum(high - low, 0)
@@ -89,8 +91,16 @@ class Intervals:
         return self & other.gaps(int(self.start[0]), int(self.end[-1]))
 
     def clip(self, start: int, end: int) -> Intervals:
-        """Instants inside a window."""
-        return self & Intervals.span(start, end)
+        """Instants inside a window; views where nothing is cut."""
+        low = int(np.searchsorted(self.end, start, side="right"))
+        high = max(int(np.searchsorted(self.start, end, side="left")), low)
+        s, e = self.start[low:high], self.end[low:high]
+        if start >= end or not s.size:
+            return Intervals.none()
+        return Intervals(
+            s if s[0] >= start else np.maximum(s, start),
+            e if e[-1] <= end else np.minimum(e, end),
+        )
 
     def gaps(self, start: int, end: int) -> Intervals:
         """Instants of a window that are not in this set."""

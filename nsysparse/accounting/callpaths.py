@@ -124,7 +124,7 @@ def weigh(work: Work, accounts: Sequence[DeviceAccount], stacks: Stacks, folded:
     operations = pl.concat([*parts, _waiting(work, accounts, low, high, parts)], how="diagonal")
     operations = operations.join(
         attributed.select("call", "native", "python"), on="call", how="left", maintain_order="left"
-    )
+    ).with_columns(pl.col("native", "python").fill_null(-1))
     grouped = [_grouped(part) for part in (operations, *_samples(work, stacks, folded, low, high))]
     rows = pl.concat([_EMPTY, *grouped], how="diagonal").select(
         *KEY, *(pl.col(c).fill_null(0) for c in COLUMNS if c not in KEY)

@@ -58,10 +58,20 @@ def cadence(starts: pl.Series, work: Work, window: Window) -> dict[str, Any] | N
 def _same_period(work: Work, window: Window, period: float, events: int) -> str | None:
     start = pl.col("start_ns")
     inside = (start >= window.start_ns) & (start < window.end_ns)
-    ranges = work.ranges.frame.filter(pl.col("push_pop") & inside & (pl.col("domain") == 0)).sort("start_ns")
-    by_path = ranges.group_by("path").agg(
-        pl.len().alias("n"), start.diff().median().alias("period"), pl.col("depth").first()
+    ranges = work.ranges.frame.select("path", "start_ns", "depth", "push_pop", "domain").filter(
+        pl.col("push_pop") & inside & (pl.col("domain") == 0)
     )
-    near = ((pl.col("n") - events).abs() <= SAME * events) & ((pl.col("period") - period).abs() <= SAME * period)
-    same = by_path.filter(near).join(work.ranges.paths.select("path", "text"), on="path").sort("depth", "text")
+    counts = ranges.group_by("path").agg(apart=(pl.len().cast(pl.Int64) - events).abs())
+    near = counts.filter(pl.col("apart") <= SAME * events)
+    if not near.height:  # most often: periods are not worked out for all
+        return None
+    by_path = (
+        ranges.filter(pl.col("path").is_in(near["path"].implode()))
+        .sort("start_ns")
+        .group_by("path")
+        .agg(start.diff().median().alias("period"), pl.col("depth").first())
+        .filter((pl.col("period") - period).abs() <= SAME * period)
+    )
+    same = by_path.join(near, on="path").join(work.ranges.paths.select("path", "text"), on="path")
+    same = same.sort("apart", "depth", "text")
     return str(same["text"][0]) if same.height else None

@@ -17,37 +17,47 @@ KINDS = ("kernels", "copies", "memsets", "graphs", "synchronizations")
 
 
 def attribute_stacks(work: Work, stacks: Stacks) -> pl.DataFrame:
-    """Give every call that sent work or waits its stacks.
+    """Give the calls that sent work or wait their stacks.
 
     A recorded stack is taken first. Else the first CPU sample inside the call that shows a CUDA call, and the first
     Python sample inside it: while a thread is in a call its stack below the call does not change.
 
     Returns:
         ``call``, ``native`` and ``python`` (numbers of stacks, -1: none), ``native_by`` and ``python_by`` ("call",
-        "sample" or "none"), in the order of the calls.
+        "sample" or "none"), in the order of the calls; a call without either stack has no row.
     """
-    sent = pl.concat([getattr(work, kind)["call"] for kind in KINDS[:-1]]).drop_nulls().unique()
-    wanted = pl.concat([sent, work.calls.filter("waits")["call"]]).unique().sort()
-    calls = work.calls[wanted.to_numpy()].select(
-        "call", "start_ns", "end_ns", "thread", pl.col("callchain").cast(pl.Int64)
-    )
-    recorded = calls.join(
-        stacks.calls.unique("chain", keep="first"),
-        left_on="callchain",
-        right_on="chain",
-        how="left",
-        maintain_order="left",
-    )["stack"].fill_null(-1)
-    native = recorded.to_numpy().copy()
-    seen = _inside(calls, stacks.samples.filter(pl.Series(_shows_api(stacks)[stacks.samples["stack"].to_numpy()])))
-    told = _announced(work, stacks).gather(wanted.to_numpy()).to_numpy().copy()
-    sampled = _inside(calls, stacks.python.filter(pl.col("by") == BY_SAMPLING))
+    wanted = work.calls["waits"].to_numpy().copy()
+    for kind in KINDS[:-1]:
+        wanted[getattr(work, kind)["call"].drop_nulls().to_numpy()] = True
+    shown = stacks.samples.filter(pl.Series(_shows_api(stacks)[stacks.samples["stack"].to_numpy()]))
+    sampled = stacks.python.filter(pl.col("by") == BY_SAMPLING)
+    told = _announced(work, stacks)
+    # Most calls of a recording without backtraces have no stack: the others are not even looked at.
+    possible = told >= 0
+    for thread in {*shown["thread"].unique(), *sampled["thread"].unique()}:
+        possible[work.calls_of(thread)["call"].to_numpy()] = True
+    if stacks.calls.height:
+        possible |= work.calls["callchain"].is_not_null().to_numpy()
+    rows = np.flatnonzero(wanted & possible)
+    calls = work.calls.select("call", "start_ns", "end_ns", "thread", pl.col("callchain").cast(pl.Int64))[rows]
+    native, python = _recorded(calls, stacks), told[rows]
+    seen, inside = _inside(calls, shown), _inside(calls, sampled)
     found: pl.DataFrame = calls.select("call").with_columns(
         native=pl.Series(np.where(native >= 0, native, seen)),
         native_by=_by(native, seen),
-        python=pl.Series(np.where(told >= 0, told, sampled)),
-        python_by=_by(told, sampled),
+        python=pl.Series(np.where(python >= 0, python, inside)),
+        python_by=_by(python, inside),
     )
+    return found.filter((pl.col("native") >= 0) | (pl.col("python") >= 0))
+
+
+def _recorded(calls: pl.DataFrame, stacks: Stacks) -> Index:
+    """Stack that was recorded with each call, -1 for none."""
+    chains = stacks.calls.unique("chain", keep="first")
+    joined = calls.select("callchain").join(
+        chains, left_on="callchain", right_on="chain", how="left", maintain_order="left"
+    )
+    found: Index = joined["stack"].fill_null(-1).to_numpy()
     return found
 
 
@@ -80,7 +90,7 @@ def _inside(calls: pl.DataFrame, samples: pl.DataFrame) -> Index:
     return result
 
 
-def _announced(work: Work, stacks: Stacks) -> pl.Series:
+def _announced(work: Work, stacks: Stacks) -> Index:
     """Python stack of each call: the profiler records it on the call's thread just before the call begins."""
     result = np.full(work.calls.height, -1, np.int64)
     events = stacks.python.filter(pl.col("by") == BY_CALL)
@@ -93,7 +103,7 @@ def _announced(work: Work, stacks: Stacks) -> pl.Series:
         near = lead <= MAX_LEAD_NS
         # Of two events before one call the later one is the call's: it is written last.
         result[calls["call"].to_numpy()[at[near]]] = events_here["stack"].to_numpy()[near]
-    return pl.Series(result)
+    return result
 
 
 def measure_stacks(work: Work, attributed: pl.DataFrame) -> pl.DataFrame:
@@ -124,9 +134,7 @@ def measure_stacks(work: Work, attributed: pl.DataFrame) -> pl.DataFrame:
 
 def _coverage(operations: pl.DataFrame, attributed: pl.DataFrame) -> list[tuple[object, ...]]:
     took = pl.col("end_ns") - pl.col("start_ns")
-    joined = operations.join(attributed, on="call", how="left").with_columns(
-        pl.col("native_by", "python_by").fill_null(NONE)
-    )
+    joined = operations.join(attributed, on="call")  # all others have no stack
     native, python = pl.col("native_by"), pl.col("python_by")
     tests = {
         "native": (native == WITH_CALL, native == BY_SAMPLE),
@@ -136,7 +144,7 @@ def _coverage(operations: pl.DataFrame, attributed: pl.DataFrame) -> list[tuple[
         (native == WITH_CALL) | (python == WITH_CALL),
         ~((native == WITH_CALL) | (python == WITH_CALL)) & ((native == BY_SAMPLE) | (python == BY_SAMPLE)),
     )
-    total, time = joined.height, joined.select(took.sum()).item()
+    total, time = operations.height, operations.select(took.sum()).item()
     rows: list[tuple[object, ...]] = []
     for stack, (call, sample) in tests.items():
         n, m, covered = joined.select(call.sum(), sample.sum().alias("sample"), took.filter(call | sample).sum()).row(0)
