@@ -118,19 +118,29 @@ def weigh(work: Work, accounts: Sequence[DeviceAccount], stacks: Stacks, folded:
         trace: The recording, for texts.
     """
     attributed = attribute_stacks(work, stacks)
-    parts = [_operations(work.on(a.number), a, trace) for a in accounts]
+    by_call = attributed.select("call", "native", "python")
     low = min((a.window.start_ns for a in accounts), default=0)
     high = max((a.window.end_ns for a in accounts), default=0)
-    operations = pl.concat([*parts, _waiting(work, accounts, low, high, parts)], how="diagonal")
-    operations = operations.join(
-        attributed.select("call", "native", "python"), on="call", how="left", maintain_order="left"
-    ).with_columns(pl.col("native", "python").fill_null(-1))
-    grouped = [_grouped(part) for part in (operations, *_samples(work, stacks, folded, low, high))]
-    rows = pl.concat([_EMPTY, *grouped], how="diagonal").select(
+    grouped, sent = [], [_NOTHING_SENT]
+    for account in accounts:  # a device at a time: what is grouped is small
+        operations = _operations(work.on(account.number), account, trace)
+        grouped.append(_grouped(_with_stacks(operations, by_call)))
+        sent.append(_sent_by_waiting(account))
+    grouped.append(_grouped(_with_stacks(_waiting(work, accounts, low, high, pl.concat(sent)), by_call)))
+    grouped += [_grouped(part) for part in _samples(work, stacks, folded, low, high)]
+    # A waiting copy and its call are one path.
+    rows = _grouped(pl.concat([_EMPTY, *grouped], how="diagonal")).select(
         *KEY, *(pl.col(c).fill_null(0) for c in COLUMNS if c not in KEY)
     )
     length = sum(a.window.length_ns for a in accounts)
     return Weighed(rows.sort(KEY, nulls_last=True), attributed, (low, high), length)
+
+
+def _with_stacks(rows: pl.DataFrame, by_call: pl.DataFrame) -> pl.DataFrame:
+    joined = rows.join(by_call, on="call", how="left", maintain_order="left") if by_call.height else rows
+    if not by_call.height:
+        joined = joined.with_columns(native=pl.lit(-1, pl.Int64), python=pl.lit(-1, pl.Int64))
+    return joined.with_columns(pl.col("native", "python").fill_null(-1))
 
 
 def _grouped(rows: pl.DataFrame) -> pl.DataFrame:
@@ -142,7 +152,6 @@ def _operations(work: Work, account: DeviceAccount, trace: Trace) -> pl.DataFram
     """The operations of one device's window, with what each weighs."""
     window = account.window
     took = pl.col("to_ns") - pl.col("from_ns")
-    pair = pl.format("{} copy, {} to {}", "kind_name", "src", "dst")
     names = trace.strings(account.kernels["short_name_id"])
     parts = [
         account.kernels.select(
@@ -156,7 +165,7 @@ def _operations(work: Work, account: DeviceAccount, trace: Trace) -> pl.DataFram
         account.copies.select(
             *_SENT,
             "exposed_ns",
-            operation=pair,
+            operation=_PAIR,
             colour=pl.col("kind_name"),
             bytes=pl.when("counted").then("bytes").otherwise(0),
             operations=pl.when("counted").then("copy_count").otherwise(0),
@@ -172,6 +181,16 @@ def _operations(work: Work, account: DeviceAccount, trace: Trace) -> pl.DataFram
         operation_ns=took,
         device=pl.lit(account.number, pl.Int64),
     ).drop("from_ns", "to_ns")
+
+
+_PAIR = pl.format("{} copy, {} to {}", "kind_name", "src", "dst")
+
+
+def _sent_by_waiting(account: DeviceAccount) -> pl.DataFrame:
+    """What the calls that wait have sent to a device: copies, for a synchronization sends nothing."""
+    return account.copies.filter(pl.col("waits") & pl.col("call").is_not_null()).select(
+        "call", operation=_PAIR, colour=pl.col("kind_name"), device=pl.lit(account.number, pl.Int64)
+    )
 
 
 _SENT = (
@@ -203,9 +222,7 @@ def _migrations(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _waiting(
-    work: Work, accounts: Sequence[DeviceAccount], low: int, high: int, operations: list[pl.DataFrame]
-) -> pl.DataFrame:
+def _waiting(work: Work, accounts: Sequence[DeviceAccount], low: int, high: int, sent: pl.DataFrame) -> pl.DataFrame:
     """The waiting calls of the threads that feed these devices: how long they held them, with the GPU idle or not."""
     threads = pl.concat([a.host.threads["thread"] for a in accounts] or [pl.Series([], dtype=pl.Int64)]).unique()
     waiting = pl.col("waits") & (pl.col("start_ns") < high) & (pl.col("end_ns") > low)
@@ -216,8 +233,7 @@ def _waiting(
         idle = idle - account.busy.everything
     first, last = owned(start, end)
     placed = attribute(calls, work.ranges)
-    sent = pl.concat([o.select("call", "operation", "colour", "device") for o in operations] or [_NOTHING_SENT])
-    sent = sent.drop_nulls("call").unique("call", keep="first", maintain_order=True)
+    sent = sent.unique("call", keep="first", maintain_order=True)
     rows = calls.select("call", "process", "thread", pl.col("name").cast(pl.String).alias("api")).with_columns(
         path=placed["path"],
         in_time=placed["path_by"].cast(pl.String) == IN_TIME,

@@ -31,6 +31,7 @@ _BY_FUNCTION = {
     "launch": "launch call",
     "graph launch": "launch call",
 }
+REMEMBERED = 16  # threads whose activities are kept: those of one device, as a rule
 NAMES_UNKNOWN = "(unnamed thread)"
 
 
@@ -142,6 +143,8 @@ class Activity:
     def of(self, thread: int) -> dict[str, Intervals]:
         """Disjoint sets of instants, one an activity."""
         if thread not in self._known:
+            if len(self._known) >= REMEMBERED:
+                self._known.pop(next(iter(self._known)))
             self._known[thread] = self._work_out(thread)
         return self._known[thread]
 

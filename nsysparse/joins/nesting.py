@@ -75,7 +75,9 @@ class Nesting:
             return node
         code = np.minimum(np.searchsorted(self._groups, g), self._groups.size - 1)
         known = self._groups[code] == g
-        order = np.lexsort((s, code))
+        same = code[1:] == code[:-1]
+        in_order = bool(((code[1:] > code[:-1]) | (same & (s[1:] >= s[:-1]))).all())
+        order = np.arange(s.size) if in_order else np.lexsort((s, code))
         order = order[known[order]]
         bounds = np.searchsorted(code[order], np.arange(self._groups.size + 1))
         for i in np.flatnonzero(np.diff(bounds)):  # once a group; the search itself is over whole arrays

@@ -116,6 +116,7 @@ def run_rules(
         split, rows = _split(said, scene)
         outcomes += split
         lost += rows
+        scene.forget()
     for rule in rules:
         if getattr(rule, "SCOPE", "device") == "recording":
             said = _guarded(rule.ID, None, partial(rule.check, scenes, integrity))

@@ -50,6 +50,12 @@ class Scene:
         self.claimed = Intervals.none()
         self.gaps: pl.DataFrame | None = None
 
+    def forget(self) -> None:
+        """Give back what takes memory; whoever asks for it again gets it worked out again."""
+        self.gaps = None
+        for name in ("turns", "copies", "_bursts", "_op_starts"):
+            self.__dict__.pop(name, None)
+
     @cached_property
     def holes(self) -> Intervals:
         """Stretches of the window of which part of the recording is missing: they are neither idle nor busy."""
