@@ -90,12 +90,15 @@ def in_window(frame: pl.DataFrame, window: Window) -> pl.DataFrame:
     """
     low, high = window.start_ns, window.end_ns
     start, end = pl.col("start_ns"), pl.col("end_ns")
-    if frame.select(((start >= low) & (start < high) & (end <= high)).all()).item():  # no copy of what is whole
-        return frame.with_columns(from_ns=start, to_ns=end, counted=pl.lit(True))
     inside = (start >= low) & (start < high)
-    return frame.filter(inside | ((start < high) & (end > low))).with_columns(
-        from_ns=start.clip(low, high), to_ns=end.clip(low, high), counted=inside
-    )
+    touches = frame.select(touches=inside | ((start < high) & (end > low)))["touches"]
+    rows = touches.arg_true()
+    first, last = (rows[0], rows[-1]) if rows.len() else (0, -1)
+    # Rows are by start, so that a window is most often one piece: then nothing is copied.
+    part = frame.slice(first, rows.len()) if last - first + 1 == rows.len() else frame.filter(touches)
+    if part.select(((start >= low) & (end <= high)).all()).item():
+        return part.with_columns(from_ns=start, to_ns=end, counted=inside)
+    return part.with_columns(from_ns=start.clip(low, high), to_ns=end.clip(low, high), counted=inside)
 
 
 def exposed_parts(copies: pl.DataFrame, busy: Busy) -> Times:

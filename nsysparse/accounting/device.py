@@ -191,7 +191,7 @@ def account_for(
         requests=requests,
         kernels=kernels,
         copies=copies,
-        gaps=gaps,
+        gaps=idling.slim(gaps),
         sm_fill=running.mean_fill(kernels),
         timeline=bin_window(copies, busy),
         tables=tables,
@@ -237,5 +237,7 @@ def _longest(gaps: pl.DataFrame, work: Work, host: Host, n: int = 100) -> pl.Dat
         )
         .join(work.ranges.paths.select("path", nvtx="text"), on="path", how="left", maintain_order="left")
         .join(host.threads.select("thread", thread_name="name"), on="thread", how="left", maintain_order="left")
-        .select("start_ns", "end_ns", "gap_ns", "thread_name", "next", "nvtx", "most", "most_ns")
+        .select(
+            "start_ns", "end_ns", "gap_ns", "thread_name", pl.col("next").cast(pl.String), "nvtx", "most", "most_ns"
+        )
     )

@@ -7,8 +7,8 @@ import polars as pl
 
 from nsysparse.accounting.busy import Busy
 from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host
-from nsysparse.intervals import times
-from nsysparse.joins.work import Work
+from nsysparse.intervals import Times, times
+from nsysparse.joins.work import GPU_TABLES, Work
 
 CLASSES_NS = (0, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 CLASS_NAMES = (
@@ -35,28 +35,36 @@ def find_gaps(work: Work, busy: Busy, host: Host, activity: Activity) -> pl.Data
         ns; these add up to ``gap_ns`` where the thread is known.
     """
     idle = busy.idle
-    ops = work.all().sort("start_ns", maintain_order=True)
-    at = np.searchsorted(ops["start_ns"].to_numpy(), idle.end, side="left")
-    ended = idle.end < busy.window.end_ns
-    following = ops[np.minimum(at, max(ops.height - 1, 0))] if ops.height else ops
-    # What no call sent (a unified-memory migration) can end a gap, too: then its thread is unknown.
-    sent = following["start_ns"].to_numpy() == idle.end if ops.height else np.zeros(len(idle), np.bool_)
+    thread, following = _ended_by(work, idle.end)
     feeder = host.threads["thread"][0] if host.threads.height else None
-    gaps = pl.DataFrame({"start_ns": idle.start, "end_ns": idle.end, "ended": ended, "sent": sent}).with_columns(
-        gap_ns=pl.col("end_ns") - pl.col("start_ns")
+    ended = pl.Series(idle.end < busy.window.end_ns)
+    gaps = pl.DataFrame({"start_ns": idle.start, "end_ns": idle.end, "ended": ended}).with_columns(
+        gap_ns=pl.col("end_ns") - pl.col("start_ns"),
+        thread=pl.when("ended").then(thread).otherwise(pl.lit(feeder, pl.Int64)),
+        next=pl.when("ended").then(following),
     )
-    if ops.height and gaps.height:
-        gaps = gaps.with_columns(
-            thread=pl.when("sent").then(following["thread"]),
-            next=pl.when("sent").then(following["kind"].cast(pl.String)).otherwise(pl.lit("migrations")),
-        )
-    else:
-        gaps = gaps.with_columns(thread=pl.lit(None, pl.Int64), next=pl.lit(None, pl.String))
-    gaps = gaps.with_columns(
-        thread=pl.when("ended").then("thread").otherwise(pl.lit(feeder, pl.Int64)),
-        next=pl.when("ended").then("next"),
-    ).drop("ended", "sent")
+    gaps = gaps.drop("ended")
     return _with_activity(gaps, work, activity)
+
+
+def _ended_by(work: Work, instants: Times) -> tuple[pl.Series, pl.Series]:
+    """The thread that sent the operation that starts at each instant, and the kind of this operation.
+
+    What no call sent (a unified-memory migration) can end a gap, too: then its thread is unknown.
+    """
+    kind, row = np.full(instants.size, len(GPU_TABLES)), np.zeros(instants.size, np.int64)
+    thread = pl.Series("thread", [None], pl.Int64).new_from_index(0, instants.size)
+    for number, name in enumerate(GPU_TABLES):  # of operations that start together the first kind is taken
+        starts = getattr(work, name)["start_ns"].to_numpy()
+        at = np.searchsorted(starts, instants, side="left")
+        here = np.flatnonzero((kind == len(GPU_TABLES)) & (at < starts.size))
+        here = here[starts[at[here]] == instants[here]]
+        kind[here], row[here] = number, at[here]
+        if here.size:
+            thread = thread.scatter(here, getattr(work, name)["thread"].gather(row[here]))
+    nothing_sent = all(getattr(work, name).is_empty() for name in GPU_TABLES)
+    last = None if nothing_sent else "migrations"
+    return thread, pl.Series("next", [*GPU_TABLES, last], pl.Enum([*GPU_TABLES, "migrations"])).gather(kind)
 
 
 def _with_activity(gaps: pl.DataFrame, work: Work, activity: Activity) -> pl.DataFrame:
@@ -75,6 +83,12 @@ def _with_activity(gaps: pl.DataFrame, work: Work, activity: Activity) -> pl.Dat
         found, _ = work.ranges.path_of(pl.Series([thread] * here.size, dtype=pl.Int64), pl.Series(start[here]))
         path[here] = found
     return gaps.with_columns(path=pl.Series(path), **{n: pl.Series(v) for n, v in columns.items()})
+
+
+def slim(gaps: pl.DataFrame) -> pl.DataFrame:
+    """The gaps with their activities in the smallest integers that hold them, to be kept."""
+    small = [gaps[name].shrink_dtype() for name in (*ACTIVITIES, NOTHING, UNKNOWN_THREAD)]
+    return gaps.with_columns(c for c in small if c.dtype in (pl.Int8, pl.Int16))  # larger ones would not add up
 
 
 def class_gaps(gaps: pl.DataFrame, busy: Busy) -> pl.DataFrame:

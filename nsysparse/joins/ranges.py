@@ -78,6 +78,7 @@ def load_ranges(trace: Trace, whole_names: bool = False) -> Ranges:
     nodes = nested["range"].cast(pl.Int64).to_numpy()
     path, parents, names = _paths(nesting, codes["label"].to_numpy()[nodes] if nodes.size else nodes)
     row_path, row_depth = np.zeros(frame.height, np.int32), np.zeros(frame.height, np.int32)
+    trace.release("nvtx")
     at = nesting.row >= 0
     row_path[nodes[nesting.row[at]]] = path[at]
     row_depth[nodes[nesting.row[at]]] = nesting.depth[at]

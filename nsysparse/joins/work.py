@@ -24,7 +24,7 @@ FRAMES = (*GPU_TABLES, "migrations")
 # Columns that keep 64 bits: what is added up, and what other tables are joined by.
 KEPT_WIDE = (
     *("start_ns", "end_ns", "bytes", "process", "kind", "src_kind", "dst_kind", "src_ordinal", "dst_ordinal"),
-    *("cause", "address", "copy_count", "memory_kind", "graph", "graph_node"),
+    *("cause", "address", "copy_count", "memory_kind", "graph"),
 )
 JOINED = ("device", "start_ns", "end_ns", "stream", "process", "call", "thread", "path", "path_by")
 
@@ -143,14 +143,14 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
 
 
 def _on_devices(frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-    """Add ``device`` (NULL: none) and bring the rows of each device together, in the order they had."""
+    """Add ``device`` (NULL: none) and sort by device and start: what is equal stays in the order it had."""
     key = frame.select("process", pl.col("ordinal").cast(pl.Int64))  # alone: a join copies every column it is given
     device = key.join(keys, on=key.columns, how="left", maintain_order="left", nulls_equal=True)["device"]
     frame = frame.with_columns(device)
-    code = device.fill_null(-1).to_numpy().astype(np.int16)
-    if (code[1:] >= code[:-1]).all():
+    code, start = device.fill_null(-1).to_numpy(), frame["start_ns"].fill_null(0).to_numpy()
+    if ((code[1:] > code[:-1]) | ((code[1:] == code[:-1]) & (start[1:] >= start[:-1]))).all():
         return frame
-    return frame[np.argsort(code, kind="stable")]
+    return frame[np.lexsort((start, code))]
 
 
 def _has_times() -> pl.Expr:

@@ -29,7 +29,7 @@ def launch_gaps(scene: Scene) -> pl.DataFrame:
     ended = gaps.select("end_ns").join(_calls_at(scene, gaps["end_ns"]), on="end_ns", how="left", maintain_order="left")
     gaps = gaps.with_columns(call_end_ns=ended["call_end_ns"], waits=ended["waits"].fill_null(False))
     late = pl.col("call_end_ns").is_null() | (pl.col("call_end_ns") > pl.col("start_ns"))
-    elsewhere = pl.sum_horizontal("synchronize call", "allocation call", "OS runtime call")
+    elsewhere = pl.sum_horizontal(pl.col("synchronize call", "allocation call", "OS runtime call").cast(pl.Int64))
     return gaps.with_columns(late=late).with_columns(
         launching=pl.col("late")
         & pl.col("next").is_not_null()
