@@ -68,6 +68,8 @@ class Intervals:
 
     def __or__(self, other: Intervals) -> Intervals:
         """Instants in either."""
+        if not len(self) or not len(other):
+            return self if len(self) else other
         return Intervals.union_of(np.concatenate((self.start, other.start)), np.concatenate((self.end, other.end)))
 
     def __and__(self, other: Intervals) -> Intervals:
@@ -86,7 +88,7 @@ class Intervals:
 
     def __sub__(self, other: Intervals) -> Intervals:
         """Instants in this set and not in the other."""
-        if not len(self):
+        if not len(self) or not len(other):
             return self
         return self & other.gaps(int(self.start[0]), int(self.end[-1]))
 

@@ -81,10 +81,9 @@ def list_recorded(trace: Trace) -> list[Recorded]:
     """Every kind of data that nsysparse knows, recorded or not."""
     rows = []
     for what, table, flag, use in _KINDS:
-        count = trace.backend.row_count(table) if table in trace.tables else 0
+        count = trace.rows_of(table)
         if table == schema.NVTX.sources[0] and count:
-            ranges = trace.frame("nvtx")["type"].is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]).sum()
-            count = int(ranges)
+            count = trace.nvtx_ranges
         rows.append((what, table, count, flag, use))
     counts = {table: count for _, table, count, _, _ in rows}
     cuda_on = any(count for _, _, count, flag, _ in rows if flag == CUDA)

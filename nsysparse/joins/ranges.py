@@ -64,6 +64,8 @@ def load_ranges(trace: Trace, whole_names: bool = False) -> Ranges:
     """
     events = trace.frame("nvtx").filter(pl.col("type").is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]))
     events = events.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
+    if trace.nvtx_ranges and trace.nvtx_domains is not None:  # all that anyone asks of it later
+        trace.release("nvtx")
     frame = _named(events, trace, whole_names).with_columns(
         finished=pl.col("end_ns").is_not_null(),
         end_ns=pl.col("end_ns").fill_null(FOREVER),
@@ -78,7 +80,6 @@ def load_ranges(trace: Trace, whole_names: bool = False) -> Ranges:
     nodes = nested["range"].cast(pl.Int64).to_numpy()
     path, parents, names = _paths(nesting, codes["label"].to_numpy()[nodes] if nodes.size else nodes)
     row_path, row_depth = np.zeros(frame.height, np.int32), np.zeros(frame.height, np.int32)
-    trace.release("nvtx")
     at = nesting.row >= 0
     row_path[nodes[nesting.row[at]]] = path[at]
     row_depth[nodes[nesting.row[at]]] = nesting.depth[at]
@@ -125,9 +126,7 @@ def _named(events: pl.DataFrame, trace: Trace, whole_names: bool) -> pl.DataFram
 
 def domain_names(trace: Trace) -> pl.DataFrame:
     """(``process``, ``domain``) to ``domain_name``, from the rows that register domains."""
-    rows = trace.frame("nvtx").filter(
-        (pl.col("type") == schema.NVTX_DOMAIN) & (pl.col("domain") != 0) & pl.col("thread").is_not_null()
-    )
+    rows = trace.nvtx_domains.filter(pl.col("domain") != 0)
     strings = trace.strings(rows["text_id"])
     return (
         rows.join(strings, left_on="text_id", right_on="id", how="left")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -66,6 +67,7 @@ class Trace:
         self.path = backend.path
         self.kind = backend.kind
         self._frames: dict[str, pl.DataFrame] = {}
+        self._rows: dict[str, int] = {}  # of the export's tables: counting in SQLite is a scan
         if not any(name in backend.tables for name in MARKS_OF_AN_EXPORT) and not self._any_known():
             raise SourceError(
                 f"{backend.path.name} is a database, but no Nsight Systems export",
@@ -88,9 +90,13 @@ class Trace:
     def row_count(self, name: str) -> int:
         """Rows of a canonical table; 0 when the export has no such table."""
         source = schema.TABLES[name].source(self.tables)
-        if name in self._frames:  # counting in SQLite is a scan
-            return self._frames[name].height
-        return 0 if source is None else self.backend.row_count(source)
+        return 0 if source is None else self.rows_of(source)
+
+    def rows_of(self, table: str) -> int:
+        """Rows of one of the export's own tables; 0 when it has no such table."""
+        if table not in self._rows:
+            self._rows[table] = self.backend.row_count(table) if table in self.tables else 0
+        return self._rows[table]
 
     def frame(self, name: str) -> pl.DataFrame:
         """A canonical table.
@@ -143,8 +149,11 @@ class Trace:
         found = table.resolve(source, self.tables[source])
         kinds = {c.name: c.kind for c in table.columns}
         wanted = {name: (column, kinds[name]) for name, column in found.items()}
+        total = 0
         for arrow in self.backend.chunks(source, wanted, rows):
+            total += arrow.num_rows
             yield _canonical(arrow, table)
+        self._rows[source] = total
 
     def _read(self, table: schema.Table) -> pl.DataFrame:
         source = table.source(self.tables)
@@ -155,7 +164,18 @@ class Trace:
         if not found:
             return table.empty()
         arrow = self.backend.read(source, {name: (column, kinds[name]) for name, column in found.items()})
+        self._rows[source] = arrow.num_rows
         return _canonical(arrow, table)
+
+    @cached_property
+    def nvtx_domains(self) -> pl.DataFrame:
+        """The rows of ``nvtx`` that register a domain."""
+        return self.frame("nvtx").filter((pl.col("type") == schema.NVTX_DOMAIN) & pl.col("thread").is_not_null())
+
+    @cached_property
+    def nvtx_ranges(self) -> int:
+        """How many rows of ``nvtx`` are ranges."""
+        return int(self.frame("nvtx")["type"].is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]).sum())
 
     def strings(self, ids: pl.Series) -> pl.DataFrame:
         """Texts behind string references.

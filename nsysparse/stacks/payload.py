@@ -116,7 +116,7 @@ def read_python(trace: Trace) -> PythonStacks:
 
 def _python_domains(trace: Trace) -> pl.DataFrame:
     """(``process``, ``domain``) to ``by``."""
-    rows = trace.frame("nvtx").filter((pl.col("type") == schema.NVTX_DOMAIN) & pl.col("thread").is_not_null())
+    rows = trace.nvtx_domains
     named = rows.join(trace.strings(rows["text_id"]), left_on="text_id", right_on="id", how="left").select(
         schema.process_of(pl.col("thread")).alias("process"), "domain", name=pl.coalesce("value", "text")
     )
