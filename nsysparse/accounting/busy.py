@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,16 +66,28 @@ class Busy:
 
 def measure_busy(work: Work, window: Window) -> Busy:
     """Unions of one device's work within a window. Never a sum over streams."""
-    low, high = window.start_ns, window.end_ns
-    by_kind = {kind: _union(getattr(work, kind), low, high) for kind in KINDS}
+    return measure_all(work, [window])[0]
+
+
+def measure_all(work: Work, windows: Iterable[Window]) -> list[Busy]:
+    """The same for several windows: the unions are made once, and clipped."""
+    by_kind = {kind: _union(getattr(work, kind)) for kind in KINDS}
     compute = by_kind["kernels"] | by_kind["graphs"]
     everything = compute | by_kind["copies"] | by_kind["memsets"] | by_kind["migrations"]
     exposed = by_kind["copies"] - compute
-    return Busy(window, by_kind, compute, everything, exposed, exposed & _pending(work.kernels))
+    held_up = exposed & _pending(work.kernels)
+    return [
+        Busy(
+            window,
+            {kind: union.clip(window.start_ns, window.end_ns) for kind, union in by_kind.items()},
+            *(s.clip(window.start_ns, window.end_ns) for s in (compute, everything, exposed, held_up)),
+        )
+        for window in windows
+    ]
 
 
-def _union(frame: pl.DataFrame, low: int, high: int) -> Intervals:
-    return Intervals.union_of(frame["start_ns"], frame["end_ns"]).clip(low, high)
+def _union(frame: pl.DataFrame) -> Intervals:
+    return Intervals.union_of(frame["start_ns"], frame["end_ns"])
 
 
 def _pending(kernels: pl.DataFrame) -> Intervals:

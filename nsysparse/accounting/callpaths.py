@@ -123,12 +123,11 @@ def weigh(work: Work, accounts: Sequence[DeviceAccount], stacks: Stacks, folded:
     high = max((a.window.end_ns for a in accounts), default=0)
     grouped, sent = [], [_NOTHING_SENT]
     for account in accounts:  # a device at a time: what is grouped is small
-        operations = _operations(work.on(account.number), account, trace)
-        grouped.append(_grouped(_with_stacks(operations, by_call)))
+        grouped += _operations(account, work.on(account.number), by_call, trace)
         sent.append(_sent_by_waiting(account))
     grouped.append(_grouped(_with_stacks(_waiting(work, accounts, low, high, pl.concat(sent)), by_call)))
     grouped += [_grouped(part) for part in _samples(work, stacks, folded, low, high)]
-    # A waiting copy and its call are one path.
+    # A copy that waits and its call are one path.
     rows = _grouped(pl.concat([_EMPTY, *grouped], how="diagonal")).select(
         *KEY, *(pl.col(c).fill_null(0) for c in COLUMNS if c not in KEY)
     )
@@ -143,44 +142,52 @@ def _with_stacks(rows: pl.DataFrame, by_call: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(pl.col("native", "python").fill_null(-1))
 
 
-def _grouped(rows: pl.DataFrame) -> pl.DataFrame:
+def _grouped(rows: pl.DataFrame, by: Sequence[str] = KEY) -> pl.DataFrame:
     weights = [c for c in COLUMNS if c not in KEY and c in rows.columns]
-    return rows.group_by(KEY).agg(pl.col(weights).sum())
+    grouped = rows.group_by(by).agg(pl.col(weights).sum())
+    return grouped.with_columns(pl.col("api").cast(pl.String))
 
 
-def _operations(work: Work, account: DeviceAccount, trace: Trace) -> pl.DataFrame:
-    """The operations of one device's window, with what each weighs."""
+def _operations(account: DeviceAccount, work: Work, by_call: pl.DataFrame, trace: Trace) -> list[pl.DataFrame]:
+    """The operations of one device's window by kind, grouped, with what each path weighs."""
     window = account.window
-    took = pl.col("to_ns") - pl.col("from_ns")
-    names = trace.strings(account.kernels["short_name_id"])
+    kernels = account.kernels.select(
+        *_SENT, "short_name_id", colour=pl.lit("kernel"), operations=pl.col("counted").cast(pl.Int64)
+    )
+    copies = account.copies.select(
+        *_SENT,
+        "exposed_ns",
+        operation=_PAIR,
+        colour=pl.col("kind_name"),
+        bytes=pl.when("counted").then("bytes").otherwise(0),
+        operations=pl.when("counted").then("copy_count").otherwise(0),
+    )
     parts = [
-        account.kernels.select(
-            *_SENT,
-            operation=pl.col("short_name_id").replace_strict(
-                names["id"], names["value"], default="(name not in the export)", return_dtype=pl.String
-            ),
-            colour=pl.lit("kernel"),
-            operations=pl.col("counted").cast(pl.Int64),
-        ),
-        account.copies.select(
-            *_SENT,
-            "exposed_ns",
-            operation=_PAIR,
-            colour=pl.col("kind_name"),
-            bytes=pl.when("counted").then("bytes").otherwise(0),
-            operations=pl.when("counted").then("copy_count").otherwise(0),
-        ),
+        kernels,
+        copies,
         _plain(in_window(work.memsets, window), "memset", "memset"),
         _plain(in_window(work.graphs, window), "CUDA graph", "kernel"),
         _migrations(in_window(work.migrations, window)),
     ]
-    rows = pl.concat(parts, how="diagonal")
-    start, end = owned(rows["from_ns"], rows["to_ns"])
-    return rows.with_columns(
-        busy_ns=pl.Series(end - start),
-        operation_ns=took,
-        device=pl.lit(account.number, pl.Int64),
-    ).drop("from_ns", "to_ns")
+    bounds = [pl.concat([p[c] for p in parts]) for c in ("from_ns", "to_ns")]
+    start, end = owned(*bounds)
+    mine = np.split(end - start, np.cumsum([p.height for p in parts])[:-1])
+    parts = [
+        _with_stacks(part, by_call).with_columns(
+            busy_ns=pl.Series(owns, dtype=pl.Int64),
+            operation_ns=pl.col("to_ns") - pl.col("from_ns"),
+            device=pl.lit(account.number, pl.Int64),
+        )
+        for part, owns in zip(parts, mine, strict=True)
+    ]
+    by_number = _grouped(parts[0], [*(k for k in KEY if k != "operation"), "short_name_id"])
+    names = trace.strings(by_number["short_name_id"])
+    parts[0] = by_number.with_columns(
+        operation=pl.col("short_name_id").replace_strict(
+            names["id"], names["value"], default="(name not in the export)", return_dtype=pl.String
+        )
+    )
+    return [_grouped(part) for part in parts]
 
 
 _PAIR = pl.format("{} copy, {} to {}", "kind_name", "src", "dst")
@@ -195,8 +202,8 @@ def _sent_by_waiting(account: DeviceAccount) -> pl.DataFrame:
 
 _SENT = (
     *("call", "process", "thread", "path", "from_ns", "to_ns"),
-    pl.col("api").cast(pl.String),
-    (pl.col("path_by").cast(pl.String) == IN_TIME).alias("in_time"),
+    "api",
+    (pl.col("path_by") == IN_TIME).alias("in_time"),
 )
 
 
@@ -213,7 +220,7 @@ def _migrations(rows: pl.DataFrame) -> pl.DataFrame:
         "process",
         "from_ns",
         "to_ns",
-        *(pl.lit(None, t).alias(c) for c, t in (("call", pl.Int32), ("thread", pl.Int64), ("api", pl.String))),
+        *(pl.lit(None, t).alias(c) for c, t in (("call", pl.Int32), ("thread", pl.Int64), ("api", pl.Categorical))),
         path=pl.lit(0, pl.Int32),
         in_time=pl.lit(False),
         operation=pl.format("{} migration", kind),

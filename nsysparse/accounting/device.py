@@ -12,7 +12,7 @@ import polars as pl
 from nsysparse.accounting import copies as copying
 from nsysparse.accounting import idle as idling
 from nsysparse.accounting import kernels as running
-from nsysparse.accounting.busy import Busy, measure_busy
+from nsysparse.accounting.busy import Busy, measure_all
 from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host, measure_host
 from nsysparse.accounting.loading import Loading, find_loading
 from nsysparse.accounting.nvtx import table_paths, table_start_end
@@ -160,7 +160,7 @@ def account_for(
     repeats = repeated_ranges(work)
     offered = phases(work, repeats)
     window = choose_window(options.window, offered, repeats, work)
-    busy = measure_busy(work, window)
+    busy, *others = measure_all(work, [window, *offered.values()])
     kernels = running.detail_kernels(work, busy, row)
     copies = copying.detail_copies(work, busy)
     host = measure_host(work, busy, trace)
@@ -184,7 +184,7 @@ def account_for(
     return DeviceAccount(
         device=row | {"link_peak": options.link_peak or copying.link_peak(row["name"])},
         window=window,
-        phases={name: measure_busy(work, w).summary() for name, w in offered.items()},
+        phases={name: other.summary() for name, other in zip(offered, others, strict=True)},
         busy=busy,
         host=host,
         loading=find_loading(work),
@@ -226,7 +226,7 @@ def _copy_tables(
 
 def _longest(gaps: pl.DataFrame, work: Work, host: Host, n: int = 100) -> pl.DataFrame:
     """The longest gaps with the name of their thread, their NVTX path and what the host did most."""
-    longest = gaps.sort("gap_ns", "start_ns", descending=[True, False]).head(n)
+    longest = gaps.top_k(n, by=["gap_ns", -pl.col("start_ns")]).sort("gap_ns", "start_ns", descending=[True, False])
     activities = [*ACTIVITIES, NOTHING, idling.UNKNOWN_THREAD]
     return (
         longest.with_columns(

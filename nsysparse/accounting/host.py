@@ -13,15 +13,9 @@ from nsysparse.joins.work import Work
 from nsysparse.source import Trace
 
 # What a thread can be doing, the first that applies: one instant is never counted twice.
-ACTIVITIES = (
-    "profiler overhead",
-    "synchronize call",
-    "copy call",
-    "allocation call",
-    "launch call",
-    "other CUDA call",
-    "OS runtime call",
-)
+OTHER_CALL = "other CUDA call"
+CALLS = ("synchronize call", "copy call", "allocation call", "launch call", OTHER_CALL)
+ACTIVITIES = ("profiler overhead", *CALLS, "OS runtime call")
 NOTHING = "no traced call"
 _BY_FUNCTION = {
     "synchronize": "synchronize call",
@@ -119,7 +113,11 @@ def _does(function: str) -> pl.Expr:
 
 
 def _clipped(frame: pl.DataFrame, low: int, high: int) -> Intervals:
-    return Intervals.union_of(frame["start_ns"], frame["end_ns"]).clip(low, high)
+    return _union_of(frame).clip(low, high)
+
+
+def _union_of(frame: pl.DataFrame) -> Intervals:
+    return Intervals.union_of(frame["start_ns"], frame["end_ns"])
 
 
 def _union(parts: list[Intervals]) -> Intervals:
@@ -149,20 +147,20 @@ class Activity:
         return self._known[thread]
 
     def _work_out(self, thread: int) -> dict[str, Intervals]:
-        mine = pl.col("thread") == thread
-        calls = self._work.calls_of(thread)
-        raw = {
-            "profiler overhead": self._overheads.filter(mine | pl.col("thread").is_null()),
-            "other CUDA call": calls,
-            "OS runtime call": self._osrt.filter(mine),
-        }
-        for function, activity in _BY_FUNCTION.items():
-            part = calls.filter(pl.col("does") == function)
-            raw[activity] = pl.concat([raw[activity], part]) if activity in raw else part
+        mine, calls = pl.col("thread") == thread, self._work.calls_of(thread)
+        overhead = _union_of(self._overheads.filter(mine | pl.col("thread").is_null()))
+        os_runtime = _union_of(self._osrt.filter(mine))
+        activity = calls["does"].cast(pl.String).replace_strict(_BY_FUNCTION, default=OTHER_CALL)
+        raw = {name: _union_of(calls.filter(activity == name)) for name in CALLS}
+        start, end = times(calls["start_ns"]), times(calls["end_ns"])
+        if (start[1:] >= end[:-1]).all():  # no call inside another, as it mostly is: no two share an instant
+            in_calls = Intervals.union_of(start, end) if len(os_runtime) else Intervals.none()
+            split = {name: union - overhead for name, union in raw.items()}
+            return {ACTIVITIES[0]: overhead, **split, ACTIVITIES[-1]: os_runtime - overhead - in_calls}
         taken, split = Intervals.none(), {}
-        for activity in ACTIVITIES:
-            union = Intervals.union_of(raw[activity]["start_ns"], raw[activity]["end_ns"])
-            split[activity] = union - taken
+        for name in ACTIVITIES:
+            union = {ACTIVITIES[0]: overhead, ACTIVITIES[-1]: os_runtime, **raw}[name]
+            split[name] = union - taken
             taken = taken | union
         return split
 

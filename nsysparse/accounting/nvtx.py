@@ -96,7 +96,8 @@ def _with_ancestors(own: pl.DataFrame, paths: pl.DataFrame) -> pl.DataFrame:
 
 def _instances(work: Work, busy: Busy) -> pl.DataFrame:
     return (
-        work.ranges.frame.filter(pl.col("push_pop") & ranges_in(busy.window, work))
+        work.ranges.frame.select("path", "start_ns", "end_ns", "push_pop")
+        .filter(pl.col("push_pop") & ranges_in(busy.window, work))
         .group_by("path")
         .agg(pl.len().cast(pl.Int64).alias("ranges"))
     )

@@ -64,8 +64,7 @@ def load_ranges(trace: Trace, whole_names: bool = False) -> Ranges:
     """
     events = trace.frame("nvtx").filter(pl.col("type").is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]))
     events = events.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
-    if trace.nvtx_ranges and trace.nvtx_domains is not None:  # all that anyone asks of it later
-        trace.release("nvtx")
+    trace.release_nvtx()
     frame = _named(events, trace, whole_names).with_columns(
         finished=pl.col("end_ns").is_not_null(),
         end_ns=pl.col("end_ns").fill_null(FOREVER),

@@ -102,16 +102,17 @@ def _by_range(scene: Scene, copies: pl.DataFrame, waits: Waits) -> Around | None
 def _silences(scene: Scene, waits: Waits) -> tuple[dict[int, Intervals], int | None]:
     """Silences next to these calls, without waiting in OS runtime calls, and the threads' median silence elsewhere."""
     turns = scene.turns
-    ours = turns.with_columns(
+    ours = turns.select("call", "thread", "start_ns", "pause_ns", "does").with_columns(
         mine=pl.col("call").is_in(waits.calls["call"].implode()), synced=pl.col("does") == "synchronize"
     )
-    thread = pl.col("thread")
+    thread = pl.col("thread")  # turns are by thread
+    follows = thread == thread.shift(1)
     # A synchronization just before the first copy of a burst is part of it: it waits for what the copy needs.
-    leads = ~pl.col("mine") & pl.col("synced") & pl.col("mine").shift(-1).over(thread).fill_null(False)
+    leads = ~pl.col("mine") & pl.col("synced") & (pl.col("mine") & follows).shift(-1).fill_null(False)
     ours = ours.with_columns(mine=pl.col("mine") | leads)
     ours = ours.with_columns(
-        before_mine=pl.col("mine").shift(1).over(thread).fill_null(False),
-        before_synced=pl.col("synced").shift(1).over(thread).fill_null(False),
+        before_mine=(pl.col("mine").shift(1) & follows).fill_null(False),
+        before_synced=(pl.col("synced").shift(1) & follows).fill_null(False),
         from_ns=pl.col("start_ns") - pl.col("pause_ns"),
     ).filter(pl.col("pause_ns") > 0)
     near = ours.filter((pl.col("mine") | pl.col("before_mine")) & thread.is_in(list(waits.spans)))

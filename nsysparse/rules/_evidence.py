@@ -178,7 +178,8 @@ def worst_copies(copies: pl.DataFrame) -> tuple[tuple[int, int], ...]:
 def worst_spans(start: pl.Series, end: pl.Series) -> tuple[tuple[int, int], ...]:
     """The longest of many intervals."""
     frame = pl.DataFrame({"start": start, "end": end}).drop_nulls()
-    longest = frame.with_columns(took=pl.col("end") - pl.col("start")).sort("took", "start", descending=[True, False])
+    took = pl.col("end") - pl.col("start")
+    longest = frame.top_k(WORST, by=[took, -pl.col("start")]).sort(took, "start", descending=[True, False])
     return tuple((int(s), int(e)) for s, e in longest.select("start", "end").head(WORST).iter_rows())
 
 

@@ -90,11 +90,10 @@ def waits_for(scene: Scene, copies: pl.DataFrame) -> Waits:
     copy belongs to it even if it does not wait by itself.
     """
     ids = copies.filter("direct")["call"].drop_nulls().unique()
-    turns = scene.turns
-    syncs = turns.filter((pl.col("does") == "synchronize") & pl.col("last_work").is_in(ids.implode()))
+    syncs = scene.syncs.filter(pl.col("last_work").is_in(ids.implode()))
     synced = syncs["last_work"].unique()
     held = pl.col("waits") | pl.col("call").is_in(synced.implode())
-    own = turns.filter(pl.col("call").is_in(ids.implode()) & held)
+    own = scene.turns_of(ids).filter(held)
     return waits_in(scene, pl.concat([own, syncs]))
 
 

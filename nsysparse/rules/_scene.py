@@ -53,7 +53,7 @@ class Scene:
     def forget(self) -> None:
         """Give back what takes memory; whoever asks for it again gets it worked out again."""
         self.gaps = None
-        for name in ("turns", "copies", "_bursts", "_op_starts"):
+        for name in ("turns", "syncs", "copies", "_bursts", "_op_starts"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -126,6 +126,19 @@ class Scene:
             .with_row_index("turn")
             .with_columns(pl.col("turn").cast(pl.Int64), pl.col("name").cast(pl.String))
         )
+
+    @cached_property
+    def syncs(self) -> pl.DataFrame:
+        """The synchronizations among the turns."""
+        return self.turns.filter(pl.col("does") == "synchronize")
+
+    def turns_of(self, calls: pl.Series) -> pl.DataFrame:
+        """The turns of some calls, in their order; calls that are no turn are left out."""
+        known, wanted = self.turns["call"].to_numpy(), calls.drop_nulls().unique().sort().to_numpy()
+        at = np.searchsorted(known, wanted)  # turns are in the order of the calls
+        at, wanted = at[at < known.size], wanted[at < known.size]
+        found: pl.DataFrame = self.turns[at[known[at] == wanted]]
+        return found
 
     @cached_property
     def copies(self) -> pl.DataFrame:

@@ -131,6 +131,11 @@ class Trace:
         for piece in self.chunks(name):
             yield piece.select(c.shrink_dtype() if c.dtype == pl.Int64 and c.name not in keep else c for c in piece)
 
+    def release_nvtx(self) -> None:
+        """Forget the NVTX rows, once their domains and the number of ranges are known."""
+        if self.nvtx_domains.height or self.nvtx_ranges:
+            self.release("nvtx")
+
     def release(self, name: str) -> None:
         """Forget a frame that is no longer needed."""
         self._frames.pop(name, None)
