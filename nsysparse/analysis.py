@@ -21,6 +21,7 @@ from nsysparse.integrity.export import META_TABLES
 from nsysparse.joins.work import Work, load_work
 from nsysparse.recorded import Recorded, list_recorded
 from nsysparse.rules import run_rules
+from nsysparse.side_by_side import side_by_side
 from nsysparse.source import Trace
 from nsysparse.stacks.load import Stacks, load_stacks
 from nsysparse.verdict import state_verdict
@@ -89,14 +90,17 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     progress("checking integrity")
     integrity = check_recording(trace, work)
     activity, holes = Activity(work, trace), integrity.hole
-    accounts = []
-    for row in chosen:
+
+    def account(row: dict[str, Any]) -> DeviceAccount | None:
         progress(f"accounting for {row['label']}")
         mine = work.on(row["device"])
         if whole_window(mine) is not None:  # else every time on it is missing, which the clock check says
-            accounts.append(account_for(mine, row, options, activity, trace, holes))
-        elif options.devices:
+            return account_for(mine, row, options, activity, trace, holes)
+        if options.devices:
             raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
+        return None
+
+    accounts = [a for a in side_by_side(account, chosen) if a is not None]
     call_paths, stacks = None, None
     if options.call_paths:
         progress("weighing call paths")

@@ -9,6 +9,7 @@ import polars as pl
 from nsysparse import schema
 from nsysparse.accounting.busy import Busy
 from nsysparse.intervals import Intervals, Times, times
+from nsysparse.joins.calls import DOES
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
 
@@ -25,6 +26,7 @@ _BY_FUNCTION = {
     "launch": "launch call",
     "graph launch": "launch call",
 }
+_ACTIVITY = pl.Series([CALLS.index(_BY_FUNCTION.get(does, OTHER_CALL)) for does in DOES.categories])
 REMEMBERED = 16  # threads whose activities are kept: those of one device, as a rule
 NAMES_UNKNOWN = "(unnamed thread)"
 
@@ -150,9 +152,10 @@ class Activity:
         mine, calls = pl.col("thread") == thread, self._work.calls_of(thread)
         overhead = _union_of(self._overheads.filter(mine | pl.col("thread").is_null()))
         os_runtime = _union_of(self._osrt.filter(mine))
-        activity = calls["does"].cast(pl.String).replace_strict(_BY_FUNCTION, default=OTHER_CALL)
-        raw = {name: _union_of(calls.filter(activity == name)) for name in CALLS}
-        start, end = times(calls["start_ns"]), times(calls["end_ns"])
+        activity, start, end = (
+            times(c) for c in (_ACTIVITY.gather(calls["does"].to_physical()), *calls["start_ns", "end_ns"])
+        )
+        raw = {name: Intervals.union_of(start[activity == i], end[activity == i]) for i, name in enumerate(CALLS)}
         if (start[1:] >= end[:-1]).all():  # no call inside another, as it mostly is: no two share an instant
             in_calls = Intervals.union_of(start, end) if len(os_runtime) else Intervals.none()
             split = {name: union - overhead for name, union in raw.items()}

@@ -113,7 +113,7 @@ def table_start_end(work: Work, busy: Busy) -> pl.DataFrame:
     chosen = work.ranges.frame.filter(~pl.col("push_pop") & ranges_in(busy.window, work))
     took = (pl.col("end_ns") - pl.col("start_ns")).filter(pl.col("end_ns") < FOREVER)
     return (
-        chosen.group_by("label")
+        chosen.group_by(pl.col("label").cast(pl.String))
         .agg(
             pl.len().cast(pl.Int64).alias("count"),
             (pl.col("thread") != pl.col("end_thread")).sum().cast(pl.Int64).alias("across_threads"),
@@ -165,7 +165,7 @@ def project_ranges(work: Work) -> pl.DataFrame:
     )
     ranges = work.ranges.frame[pl.Series(work.ranges.nodes).gather(each["row"])]
     return (
-        each.with_columns(name=ranges["name"], range_ns=ranges["end_ns"] - ranges["start_ns"])
+        each.with_columns(name=ranges["name"].cast(pl.String), range_ns=ranges["end_ns"] - ranges["start_ns"])
         .group_by("name")
         .agg(
             pl.len().cast(pl.Int64).alias("instances"),

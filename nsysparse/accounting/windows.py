@@ -278,6 +278,6 @@ def match_ranges(work: Work, pattern: str) -> pl.DataFrame:
         UsageError: The expression is malformed.
     """
     check_pattern(pattern)
-    names = work.ranges.frame["name"].unique()
-    names = names.filter(names.str.contains(pattern))
+    names = work.ranges.frame["name"].unique().cast(pl.String)
+    names = names.filter(names.str.contains(pattern)).cast(pl.Categorical)
     return work.ranges.frame.filter(pl.col("name").is_in(names.implode()) & (pl.col("end_ns") <= FOREVER))

@@ -242,7 +242,7 @@ def _suspicious_runs(ranges: pl.DataFrame) -> pl.DataFrame:
     )
     return (
         runs.with_columns(
-            ranges["label"].gather(runs["row"]),
+            ranges["label"].gather(runs["row"]).cast(pl.String),
             ranges["process"].gather(runs["row"]),
             missing=pl.col("ranges") * pl.col("typical"),
         )

@@ -30,7 +30,7 @@ class Ranges:
         frame: One row a range: ``range`` (row number), ``start_ns``, ``end_ns`` (FOREVER when unfinished),
             ``finished``, ``thread``, ``end_thread``, ``process``, ``domain``, ``push_pop``, ``name`` (as written, with
             its domain in front), ``label`` (the name, or a pattern with # for digits when several names differ only in
-            these), ``path`` (0 for start/end ranges), ``depth``.
+            these; both categorical), ``path`` (0 for start/end ranges), ``depth``.
         paths: One row a path: ``path``, ``parent``, ``label``, ``depth``, ``text`` (the labels from the outside in).
             Path 0 is "no range".
         nesting: Push/pop ranges by thread.
@@ -75,9 +75,11 @@ def load_ranges(trace: Trace, whole_names: bool = False) -> Ranges:
     nested = frame.filter("push_pop")
     nesting = Nesting(nested["thread"], nested["start_ns"], nested["end_ns"])
     labels = frame["label"].unique(maintain_order=True)
-    codes = frame.select(pl.col("label").replace_strict(labels, pl.int_range(labels.len(), eager=True)))
+    known = labels.to_physical().to_numpy()
+    code = np.zeros(int(known.max(initial=0)) + 1, np.int64)
+    code[known] = np.arange(known.size)
     nodes = nested["range"].cast(pl.Int64).to_numpy()
-    path, parents, names = _paths(nesting, codes["label"].to_numpy()[nodes] if nodes.size else nodes)
+    path, parents, names = _paths(nesting, code[nested["label"].to_physical().to_numpy()])
     row_path, row_depth = np.zeros(frame.height, np.int32), np.zeros(frame.height, np.int32)
     at = nesting.row >= 0
     row_path[nodes[nesting.row[at]]] = path[at]
@@ -88,7 +90,7 @@ def load_ranges(trace: Trace, whole_names: bool = False) -> Ranges:
         *("range", "start_ns", "end_ns", "finished", "thread", "end_thread", "process", "domain"),
         *("push_pop", "name", "label", "path", "depth"),
     )
-    return Ranges(frame, _path_table(parents, names, labels), nesting, nodes)
+    return Ranges(frame, _path_table(parents, names, labels.cast(pl.String)), nesting, nodes)
 
 
 def _named(events: pl.DataFrame, trace: Trace, whole_names: bool) -> pl.DataFrame:
@@ -119,7 +121,7 @@ def _named(events: pl.DataFrame, trace: Trace, whole_names: bool) -> pl.DataFram
     pattern = pl.col("name").str.replace_all(r"\d+", "#")
     several = pl.col("name").n_unique().over(pattern) > 1
     label = pl.col("name") if whole_names else pl.when(several).then(pattern).otherwise("name")
-    texts = texts.with_columns(label=label).select(*key, "name", "label")
+    texts = texts.with_columns(label=label).select(*key, pl.col("name", "label").cast(pl.Categorical))
     return events.join(texts, on=key, how="left", maintain_order="left", nulls_equal=True)
 
 

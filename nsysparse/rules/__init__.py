@@ -30,6 +30,7 @@ from nsysparse.rules._evidence import Found
 from nsysparse.rules._recording import Recording
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, resolve
+from nsysparse.side_by_side import side_by_side
 from nsysparse.source import Trace
 from nsysparse.stacks.load import Stacks
 
@@ -111,12 +112,16 @@ def run_rules(
     rules = sorted(load_rules(), key=lambda r: (getattr(r, "REST", False), r.ID))
     outcomes: list[Outcome] = []
     lost = []
-    for scene in scenes:
-        said = _on_device([r for r in rules if getattr(r, "SCOPE", "device") == "device"], scene)
-        split, rows = _split(said, scene)
+    by_device = [r for r in rules if getattr(r, "SCOPE", "device") == "device"]
+
+    def judge(scene: Scene) -> tuple[list[Outcome], list[tuple[int, str, int, float]]]:
+        split = _split(_on_device(by_device, scene), scene)
+        scene.forget()
+        return split
+
+    for split, rows in side_by_side(judge, scenes):
         outcomes += split
         lost += rows
-        scene.forget()
     for rule in rules:
         if getattr(rule, "SCOPE", "device") == "recording":
             said = _guarded(rule.ID, None, partial(rule.check, scenes, integrity))

@@ -133,7 +133,7 @@ class Trace:
 
     def release_nvtx(self) -> None:
         """Forget the NVTX rows, once their domains and the number of ranges are known."""
-        if self.nvtx_domains.height or self.nvtx_ranges:
+        if self.nvtx_ranges + self.nvtx_domains.height:
             self.release("nvtx")
 
     def release(self, name: str) -> None:
