@@ -119,7 +119,7 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
     calls, ranges = load_calls(trace), load_ranges(trace, whole_names)
     for name, frame in parts.items():
         call = pl.Series("call", find_calls(frame, calls), pl.Int32)
-        parts[name] = frame.drop("correlation", "ordinal").with_columns(call.replace(-1, None))
+        parts[name] = frame.with_columns(call.replace(-1, None))
     sent, place = _with_paths(calls, pl.concat([p["call"] for p in parts.values()]), ranges)
     for name, frame in parts.items():
         found = sent.select(pl.all().gather(place.gather(frame["call"])))
