@@ -19,6 +19,7 @@ from nsysparse.flamegraph import CallPaths, weigh_call_paths
 from nsysparse.integrity import Verdict, check_recording
 from nsysparse.integrity.export import META_TABLES
 from nsysparse.joins.work import Work, load_work
+from nsysparse.memory import give_back
 from nsysparse.recorded import Recorded, list_recorded
 from nsysparse.rules import run_rules
 from nsysparse.side_by_side import side_by_side
@@ -87,6 +88,7 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     progress("joining GPU work to its calls")
     work = load_work(trace, options.whole_names)
     chosen = _choose(work, options)
+    give_back()
     progress("checking integrity")
     integrity = check_recording(trace, work)
     activity, holes = Activity(work, trace), integrity.hole

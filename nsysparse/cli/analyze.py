@@ -15,6 +15,7 @@ from nsysparse.cli.options import (
     cache_option,
     device_option,
     force_option,
+    memory_option,
     note_cache_problem,
     progress_line,
     stem_of,
@@ -82,6 +83,7 @@ SEVERITIES = ("info", "low", "medium", "high")
     "--no-call-paths", is_flag=True, help="Leave out call stacks: faster where millions of CPU samples were recorded."
 )
 @cache_option
+@memory_option
 @force_option
 @click.option("--profile", is_flag=True, hidden=True, help="Print the time of each stage to stderr, as JSON.")
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
@@ -103,6 +105,7 @@ def command(
     fail_on: str,
     no_call_paths: bool,
     cache: Path | None,
+    memory_limit: int | None,
     force: bool,
     profile: bool,
     open_report: bool,
@@ -147,7 +150,7 @@ def command(
     for target in (html_file, json_file):
         check_target(target, force, trace, make_folder)
     with progress_line(trace.name) as progress:
-        with open_trace(trace, cache, progress) as opened:
+        with open_trace(trace, cache, progress, memory_limit) as opened:
             analysis = analyze(opened, options, progress)
             crosscheck = None if census is None else compare(opened, analysis, census, after, marks)
             note_cache_problem(opened)

@@ -10,6 +10,7 @@ from nsysparse.cli.options import (
     cache_option,
     device_option,
     force_option,
+    memory_option,
     progress_line,
     stem_of,
     trace_argument,
@@ -33,6 +34,7 @@ SUFFIXES = {"sqlite": ".db", "perfetto": ".pftrace"}
 @device_option
 @force_option
 @cache_option
+@memory_option
 def command(
     trace: Path,
     form: str,
@@ -41,6 +43,7 @@ def command(
     devices: tuple[int, ...],
     force: bool,
     cache: Path | None,
+    memory_limit: int | None,
 ) -> None:
     """Write TRACE as tables or as a Perfetto trace, with every join resolved.
 
@@ -58,7 +61,7 @@ def command(
     from nsysparse.source import open_trace
 
     target = output or Path(stem_of(trace) + SUFFIXES.get(form, f"-{form}"))
-    with progress_line(trace.name) as progress, open_trace(trace, cache) as opened:
+    with progress_line(trace.name) as progress, open_trace(trace, cache, memory_limit=memory_limit) as opened:
         progress("joining GPU work to its calls")
         work, span = cut_work(load_work(opened), devices, window)
         progress(f"writing {form}")

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsysparse.cli.options import cache_option, force_option, note_cache_problem, progress_line, trace_argument
+from nsysparse.cli.options import (
+    cache_option,
+    force_option,
+    memory_option,
+    note_cache_problem,
+    progress_line,
+    trace_argument,
+)
 from nsysparse.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,6 +77,7 @@ WEIGHTS = {
     help="What a difference is per. [default: request where both recordings know theirs, else second of the window]",
 )
 @cache_option
+@memory_option
 @force_option
 def command(
     trace: Path,
@@ -85,6 +93,7 @@ def command(
     requests: tuple[int, ...],
     per: str | None,
     cache: Path | None,
+    memory_limit: int | None,
     force: bool,
 ) -> None:
     """Draw who sent the work in TRACE: process, thread, NVTX, Python, native code, API, operation.
@@ -114,7 +123,7 @@ def command(
     flames = []
     for path, number in zip(traces, numbers, strict=True):
         options = Options(window, devices, request_range, number)
-        drawn = _draw(path, cache, options, lines=new is None, keep_noise=keep_noise)
+        drawn = _draw(path, cache, memory_limit, options, lines=new is None, keep_noise=keep_noise)
         flames.append((drawn[0].without(frozenset(without)) if without else drawn[0], drawn[1]))
     one = new is None
     text = _one(flames[0], form, weight) if one else _two(flames[0][0], flames[1][0], form, weight, per)
@@ -132,14 +141,14 @@ def _stem(path: Path) -> str:
 
 
 def _draw(
-    path: Path, cache: Path | None, options: Options, *, lines: bool, keep_noise: bool
+    path: Path, cache: Path | None, memory_limit: int | None, options: Options, *, lines: bool, keep_noise: bool
 ) -> tuple[Flame, pl.DataFrame]:
     """Call paths of one recording, and what its threads were doing when sampled."""
     from nsysparse.analysis import analyze
     from nsysparse.flamegraph import weigh_call_paths
     from nsysparse.source import open_trace
 
-    with progress_line(path.name) as progress, open_trace(path, cache, progress) as opened:
+    with progress_line(path.name) as progress, open_trace(path, cache, progress, memory_limit) as opened:
         analysis = analyze(opened, options, progress)
         found = analysis.call_paths
         if found is None or not lines or keep_noise:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from nsysparse import units
-from nsysparse.cli.options import cache_option, note_cache_problem, progress_line, trace_argument
+from nsysparse.cli.options import cache_option, memory_option, note_cache_problem, progress_line, trace_argument
 from nsysparse.cli.tables import cell
 
 
@@ -17,12 +17,13 @@ from nsysparse.cli.tables import cell
 @trace_argument
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @cache_option
-def command(trace: Path, as_json: bool, cache: Path | None) -> None:
+@memory_option
+def command(trace: Path, as_json: bool, cache: Path | None, memory_limit: int | None) -> None:
     """Say what TRACE is: release, GPUs, what was recorded, what was not and how to record it, coverage, integrity."""
     from nsysparse.analysis import inspect
     from nsysparse.source import open_trace
 
-    with progress_line(trace.name) as progress, open_trace(trace, cache, progress) as opened:
+    with progress_line(trace.name) as progress, open_trace(trace, cache, progress, memory_limit) as opened:
         facts = inspect(opened, progress)
         note_cache_problem(opened)
     if as_json:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysparse.cli.progress import progress_line
+from nsysparse.memory import parse_size
 
 if TYPE_CHECKING:
     from nsysparse.source import Trace
@@ -22,6 +23,17 @@ cache_option = click.option(
     envvar="NSYSPARSE_CACHE",
     show_envvar=True,
     help="Keep what was read in this folder, so that the next command on TRACE skips reading. [default: off]",
+)
+
+
+memory_option = click.option(
+    "--memory-limit",
+    callback=lambda context, option, value: None if value is None else parse_size(value),
+    metavar="SIZE",
+    envvar="NSYSPARSE_MEMORY_LIMIT",
+    show_envvar=True,
+    help="Memory to take, as in 2GiB: a larger recording is kept in mapped files of a temporary folder (TMPDIR)."
+    " [default: 3/4 of what is free]",
 )
 device_option = click.option(
     "--device",
@@ -72,6 +84,7 @@ __all__ = [
     "cache_option",
     "device_option",
     "force_option",
+    "memory_option",
     "note_cache_problem",
     "progress_line",
     "stem_of",

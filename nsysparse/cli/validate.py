@@ -11,7 +11,7 @@ import click
 
 from nsysparse import units
 from nsysparse.cli.census_options import census_option, census_window, census_window_options
-from nsysparse.cli.options import cache_option, note_cache_problem, progress_line, trace_argument
+from nsysparse.cli.options import cache_option, memory_option, note_cache_problem, progress_line, trace_argument
 from nsysparse.cli.tables import cell
 
 if TYPE_CHECKING:
@@ -31,9 +31,11 @@ REQUESTS = click.IntRange(min=1)
               help="Difference of counts and bytes to accept, for loads that never repeat exactly.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @cache_option
+@memory_option
 def command(
     *, trace: Path, census: Path, requests_trace: int | None, requests_census: int | None, window_trace: str | None,
     after: float | None, marks: tuple[str, str] | None, tolerance: float, as_json: bool, cache: Path | None,
+    memory_limit: int | None,
 ) -> None:  # fmt: skip
     """Compare TRACE with a census of the same load; exit with 1 when a difference has no cause.
 
@@ -57,7 +59,7 @@ def command(
         check_form(window_trace)
     counted = dump.read(census)
     window = census_window(counted, after, marks)
-    with progress_line(trace.name) as progress, open_trace(trace, cache, progress) as opened:
+    with progress_line(trace.name) as progress, open_trace(trace, cache, progress, memory_limit) as opened:
         progress("joining GPU work to its calls")
         work = load_work(opened)
         result = check_census(

@@ -8,6 +8,7 @@ a call is made first: name and times from the outermost row of class 0 or 1, the
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
+from nsysparse.shelf import PIECE_ROWS, Index
 from nsysparse.source import Trace
 
 # What a function does, told by its name without suffixes: no column of an export says it.
@@ -47,34 +49,63 @@ def load_calls(trace: Trace) -> pl.DataFrame:
     api = trace.narrow("api", ("start_ns", "end_ns", "thread"))
     if api["start_ns"].null_count() or api["thread"].null_count():  # without these a call can be placed nowhere
         api = api.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
-    api = _by_thread(api).with_columns(process=schema.process_of(pl.col("thread")))
-    api = _one_row_a_call(api)
+    calls = trace.shelf.keep(_calls(api, trace))
+    return calls.with_columns(pl.int_range(pl.len(), dtype=pl.Int32).alias("call"))
+
+
+def _calls(api: pl.DataFrame, trace: Trace) -> Iterator[pl.DataFrame]:
+    """Calls of some threads at a time: rows of one call are on one thread."""
+    order, cuts = _by_thread(api)
     start, end = pl.col("start_ns"), pl.col("end_ns")
-    return api.select(
-        pl.int_range(pl.len(), dtype=pl.Int32).alias("call"),
-        start,
-        pl.max_horizontal(start, end).alias("end_ns"),
-        "thread",
-        "process",
-        "correlation",
-        *_functions(api["name_id"], trace),
-        (pl.col("return_value") != 0).alias("failed"),
-        (end < start).alias("reversed"),
-        "callchain",
-    )
+    for low, high in pairwise(cuts):
+        rows = api if order is None and high - low == api.height else api[_rows(order, low, high)]
+        part = _one_row_a_call(rows.with_columns(process=schema.process_of(pl.col("thread"))))
+        yield part.select(
+            pl.lit(0, pl.Int32).alias("call"),
+            start,
+            pl.max_horizontal(start, end).alias("end_ns"),
+            "thread",
+            "process",
+            "correlation",
+            *_functions(part["name_id"], trace),
+            (pl.col("return_value") != 0).alias("failed"),
+            (end < start).alias("reversed"),
+            "callchain",
+        )
 
 
-def _by_thread(api: pl.DataFrame) -> pl.DataFrame:
-    """The rows by thread, those of a thread by start, end and id, equal ones as they were."""
+def _rows(order: Index | None, low: int, high: int) -> Index | slice:
+    return slice(low, high) if order is None else order[low:high]
+
+
+def _by_thread(api: pl.DataFrame) -> tuple[Index | None, list[int]]:
+    """The order of rows by thread, those of a thread by start, end and id, equal ones as they were.
+
+    Returns:
+        Rows in that order, None where they are in it; and where to cut it between threads, into pieces that are large
+        enough to be worth it.
+    """
     threads = api["thread"].unique().sort().to_numpy()
-    code = np.searchsorted(threads, api["thread"].to_numpy()).astype(np.min_scalar_type(threads.size))
-    start = api["start_ns"].to_numpy()
-    order = np.argsort(code, kind="stable")  # few bits, so that numpy counts instead of comparing
-    code, start = code[order], start[order]
-    if ((code[1:] == code[:-1]) & (start[1:] <= start[:-1])).any():
-        end, ids = (api[c].fill_null(0).to_numpy()[order] for c in ("end_ns", "correlation"))
-        order = order[np.lexsort((ids, end, start, code))]
-    return api[order] if (order[1:] < order[:-1]).any() else api
+    code = np.empty(api.height, np.min_scalar_type(threads.size))
+    thread, start = api["thread"].to_numpy(), api["start_ns"].to_numpy()
+    for low in range(0, api.height, PIECE_ROWS):
+        code[low : low + PIECE_ROWS] = np.searchsorted(threads, thread[low : low + PIECE_ROWS])
+    bounds = np.concatenate(([0], np.cumsum(np.bincount(code, minlength=threads.size)))).tolist()
+    ordered = bool((code[1:] >= code[:-1]).all())
+    order = np.arange(api.height) if ordered else np.argsort(code, kind="stable")  # few bits: numpy counts them
+    for low, high in pairwise(bounds):
+        part = order[low:high]
+        begun = start[part]
+        if (begun[1:] <= begun[:-1]).any():
+            end, ids = (api[c][part].fill_null(0).to_numpy() for c in ("end_ns", "correlation"))
+            again = np.lexsort((ids, end, begun))
+            ordered = ordered and bool((again[1:] > again[:-1]).all())
+            order[low:high] = part[again]
+    cuts = [0]
+    for at in bounds[1:]:
+        if at - cuts[-1] >= PIECE_ROWS or at == api.height:
+            cuts.append(at)
+    return None if ordered else order, cuts if len(cuts) > 1 else [0, 0]
 
 
 def _functions(ids: pl.Series, trace: Trace) -> list[pl.Series]:
@@ -106,11 +137,10 @@ def _one_row_a_call(api: pl.DataFrame) -> pl.DataFrame:
     """Drop the inner and the backtrace rows of a call; keep its stack."""
     if not _may_repeat(api):
         return api
+    group = ["thread", "correlation"]
     usable = pl.col("correlation").is_not_null() & (pl.col("correlation") != 0)
-    repeated = usable & pl.struct("process", "correlation").is_duplicated()
-    marked = api.with_row_index("row").with_columns(repeated=repeated)
+    marked = api.with_row_index("row").with_columns(repeated=usable & pl.struct(group).is_duplicated())
     # Rows of one call overlap in time; a row after them is another call that uses the number again.
-    group = ["process", "correlation"]
     several = marked.filter("repeated").sort(*group, "start_ns", "row")
     again = pl.col("start_ns") > pl.col("end_ns").cum_max().shift(1).over(group)
     several = several.with_columns(again=again.fill_null(True).cast(pl.Int64).cum_sum().over(group))
@@ -134,8 +164,8 @@ def _one_row_a_call(api: pl.DataFrame) -> pl.DataFrame:
 
 
 def _may_repeat(api: pl.DataFrame) -> bool:
-    """Whether any (process, correlation id) is there twice: by marking where the ids are dense, as they mostly are."""
-    for _, rows in rows_by(api["process"]):
+    """Whether any (thread, correlation id) is there twice: by marking where the ids are dense, as they mostly are."""
+    for _, rows in rows_by(api["thread"]):
         ids = _wide(api["correlation"][rows].drop_nulls())
         ids = ids[ids != 0]
         if not ids.size:
@@ -152,7 +182,7 @@ def _may_repeat(api: pl.DataFrame) -> bool:
     return False
 
 
-def rows_by(keys: pl.Series) -> Iterator[tuple[int, slice | npt.NDArray[np.int64]]]:
+def rows_by(keys: pl.Series) -> Iterator[tuple[int, slice | Index]]:
     """Each distinct key with its rows: a slice where they lie together; NULLs are left out."""
     runs = keys.rle().struct.unnest()
     length, value = runs["len"].to_numpy().astype(np.int64), runs["value"]
@@ -172,7 +202,7 @@ def rows_by(keys: pl.Series) -> Iterator[tuple[int, slice | npt.NDArray[np.int64
         yield key, order[cuts[i] : cuts[i + 1]]
 
 
-def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]:
+def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
     """The call that sent each piece of GPU work.
 
     Args:
@@ -199,7 +229,7 @@ def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]
     return result
 
 
-def _look_up(work: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]:
+def _look_up(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
     """The call of each operation within one process: by direct address where the ids are dense, else by search."""
     wanted, ids, rows = _wide(work["correlation"]), _wide(calls["correlation"]), calls["call"].to_numpy()
     low, high = int(ids.min()), int(ids.max())
@@ -222,7 +252,7 @@ def _wide(ids: pl.Series) -> npt.NDArray[Any]:
     return (ids if ids.dtype in (pl.Int32, pl.Int64) else ids.cast(pl.Int32)).to_numpy()
 
 
-def _latest_before(work: pl.DataFrame, calls: pl.DataFrame, found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _latest_before(work: pl.DataFrame, calls: pl.DataFrame, found: Index) -> Index:
     """Where ids come again later in a process: the latest call with the id that began before the operation did.
 
     ``found`` stays where no call with the id began before the operation (a broken clock).

@@ -62,9 +62,8 @@ def load_ranges(trace: Trace, whole_names: bool = False) -> Ranges:
         trace: The recording.
         whole_names: Keep names apart that differ only in their digits.
     """
-    events = trace.frame("nvtx").filter(pl.col("type").is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]))
+    events = trace.nvtx().filter(pl.col("type").is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]))
     events = events.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
-    trace.release_nvtx()
     frame = _named(events, trace, whole_names).with_columns(
         finished=pl.col("end_ns").is_not_null(),
         end_ns=pl.col("end_ns").fill_null(FOREVER),
@@ -90,6 +89,7 @@ def load_ranges(trace: Trace, whole_names: bool = False) -> Ranges:
         *("range", "start_ns", "end_ns", "finished", "thread", "end_thread", "process", "domain"),
         *("push_pop", "name", "label", "path", "depth"),
     )
+    frame = trace.shelf.keep(frame[part] for part in trace.shelf.parts(frame.height))
     return Ranges(frame, _path_table(parents, names, labels.cast(pl.String)), nesting, nodes)
 
 

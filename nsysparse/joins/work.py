@@ -5,7 +5,7 @@ A row is never multiplied: each operation has at most one call, each call one th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,6 +16,7 @@ from nsysparse import schema
 from nsysparse.joins.calls import find_calls, load_calls
 from nsysparse.joins.devices import find_devices
 from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, load_ranges
+from nsysparse.shelf import Shelf
 from nsysparse.source import Trace
 
 # The columns that every kind of work has once it is joined.
@@ -107,7 +108,7 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
     devices, keys = find_devices(trace, rows)
     parts, untimed = {}, []
     for name in GPU_TABLES:
-        frame = _on_devices(rows.pop(name), keys)
+        frame = _on_devices(rows.pop(name), keys, trace.shelf)
         good = _has_times()
         bad = frame.filter(~good)
         size = bad["bytes"].sum() if "bytes" in bad.columns else None
@@ -120,12 +121,10 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
     for name, frame in parts.items():
         call = pl.Series("call", find_calls(frame, calls), pl.Int32)
         parts[name] = frame.with_columns(call.replace(-1, None))
-    sent, place = _with_paths(calls, pl.concat([p["call"] for p in parts.values()]), ranges)
+    sent, place = _with_paths(calls, pl.concat([p["call"] for p in parts.values()]), ranges, trace.shelf)
     for name, frame in parts.items():
-        found = sent.select(pl.all().gather(place.gather(frame["call"])))
-        parts[name] = frame.hstack(found).with_columns(
-            pl.col("path").fill_null(0), pl.col("path_by").fill_null(NO_RANGE), pl.col("range").fill_null(-1)
-        )
+        found = _gathered(sent, place, frame["call"], trace.shelf)
+        parts[name] = frame.hstack(found)
     calls = _with_waits(calls, parts["copies"])
     return Work(
         parts["kernels"],
@@ -142,7 +141,7 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
     )
 
 
-def _on_devices(frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
+def _on_devices(frame: pl.DataFrame, keys: pl.DataFrame, shelf: Shelf) -> pl.DataFrame:
     """Add ``device`` (NULL: none) and sort by device and start: what is equal stays in the order it had."""
     key = frame.select("process", pl.col("ordinal").cast(pl.Int64))  # alone: a join copies every column it is given
     device = key.join(keys, on=key.columns, how="left", maintain_order="left", nulls_equal=True)["device"]
@@ -150,7 +149,7 @@ def _on_devices(frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
     code, start = device.fill_null(-1).to_numpy(), frame["start_ns"].fill_null(0).to_numpy()
     if ((code[1:] > code[:-1]) | ((code[1:] == code[:-1]) & (start[1:] >= start[:-1]))).all():
         return frame
-    return frame[np.lexsort((start, code))]
+    return shelf.reorder(frame, np.lexsort((start, code)))
 
 
 def _has_times() -> pl.Expr:
@@ -159,24 +158,36 @@ def _has_times() -> pl.Expr:
     return (start.is_not_null() & end.is_not_null() & (start > 0) & (end >= start)).fill_null(False)
 
 
-def _with_paths(calls: pl.DataFrame, wanted: pl.Series, ranges: Ranges) -> tuple[pl.DataFrame, pl.Series]:
+def _with_paths(calls: pl.DataFrame, wanted: pl.Series, ranges: Ranges, shelf: Shelf) -> tuple[pl.DataFrame, pl.Series]:
     """The calls that sent work, with their path; and for every call its row among these (NULL: it sent none)."""
     sends = np.zeros(calls.height, np.bool_)
     sends[wanted.drop_nulls().to_numpy()] = True
     rows = np.flatnonzero(sends)
-    sent = calls.select(
-        "thread",
-        "process",
-        "start_ns",
-        pl.col("start_ns").alias("call_start_ns"),
-        pl.col("end_ns").alias("call_end_ns"),
-        pl.col("name").alias("api"),
-        "does",
-        "callchain",
-    )[rows]
     place = np.full(calls.height, -1, np.int32)
     place[rows] = np.arange(rows.size)
-    return sent.hstack(attribute(sent, ranges)).drop("process", "start_ns"), pl.Series(place).replace(-1, None)
+    names = {"call_start_ns": "start_ns", "call_end_ns": "end_ns", "api": "name"}
+    asked = ("thread", "process", "start_ns", "does", "callchain")
+    columns = [*(pl.col(c) for c in asked), *(pl.col(c).alias(n) for n, c in names.items())]
+
+    def pieces() -> Iterator[pl.DataFrame]:
+        for part in shelf.parts(rows.size):
+            sent = calls.select(columns)[rows[part]]
+            yield sent.hstack(attribute(sent, ranges)).drop("process", "start_ns")
+
+    return shelf.keep(pieces()), pl.Series(place).replace(-1, None)
+
+
+def _gathered(sent: pl.DataFrame, place: pl.Series, call: pl.Series, shelf: Shelf) -> pl.DataFrame:
+    """The sending call's columns for each operation, NULL where it has none."""
+
+    def pieces() -> Iterator[pl.DataFrame]:
+        for part in shelf.parts(call.len()):
+            row = place.gather(call[part])
+            yield sent.select(pl.all().gather(row)).with_columns(
+                pl.col("path").fill_null(0), pl.col("path_by").fill_null(NO_RANGE), pl.col("range").fill_null(-1)
+            )
+
+    return shelf.keep(pieces())
 
 
 def _with_waits(calls: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:

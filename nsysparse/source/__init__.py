@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nsysparse.errors import SourceError
+from nsysparse.memory import shelf_for
 from nsysparse.source.trace import Backend, Trace
 from nsysparse.watch import Watch
 
@@ -14,7 +15,10 @@ __all__ = ["Trace", "open_trace"]
 
 
 def open_trace(
-    path: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None, watch: Watch | None = None
+    path: str | os.PathLike[str],
+    cache: str | os.PathLike[str] | None = None,
+    watch: Watch | None = None,
+    memory_limit: int | None = None,
 ) -> Trace:
     """Open a recording, read-only.
 
@@ -22,6 +26,8 @@ def open_trace(
         path: A SQLite export, a ``parquetdir`` export, or a ``.nsys-rep`` (when ``nsys`` is on PATH).
         cache: Folder in which columns are kept for the next time; by default none.
         watch: Told how reading goes on.
+        memory_limit: Bytes that may be taken; a recording that needs more is kept in mapped files of a temporary
+            folder. By default three quarters of what is free.
 
     Returns:
         The recording; close it, or use it as a context manager.
@@ -41,7 +47,7 @@ def open_trace(
     if watch is not None:
         backend.notes.watch = watch
     try:
-        return Trace(backend)
+        return Trace(backend, shelf_for(backend.kind, backend.size_bytes, memory_limit))
     except BaseException:
         backend.close()
         raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -14,10 +13,14 @@ import pyarrow as pa
 
 from nsysparse import schema
 from nsysparse.errors import SourceError
+from nsysparse.shelf import Shelf
 from nsysparse.source.reader import ReadNotes
 
 # Tables of which at least one is in every export; a database without any is not one.
 MARKS_OF_AN_EXPORT = ("StringIds", "TARGET_INFO_GPU", "TARGET_INFO_SESSION_START_TIME", "META_DATA_EXPORT")
+
+
+CHUNK_ROWS = 500_000  # rows read at a time of a large table
 
 
 class Backend(Protocol):
@@ -60,13 +63,17 @@ class Trace:
     Attributes:
         path: What the user named.
         kind: ``sqlite``, ``parquetdir`` or ``nsys-rep``.
+        shelf: Where large tables are kept.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, shelf: Shelf | None = None) -> None:
         self.backend = backend
+        self.shelf = shelf or Shelf()
         self.path = backend.path
         self.kind = backend.kind
         self._frames: dict[str, pl.DataFrame] = {}
+        self._domains: pl.DataFrame | None = None
+        self._ranges: int | None = None
         self._rows: dict[str, int] = {}  # of the export's tables: counting in SQLite is a scan
         if not any(name in backend.tables for name in MARKS_OF_AN_EXPORT) and not self._any_known():
             raise SourceError(
@@ -121,26 +128,23 @@ class Trace:
             name: A key of :data:`nsysparse.schema.TABLES`.
             keep: Columns that stay Int64; every other integer column gets the smallest type that holds its values.
         """
-        if name in self._frames:
-            pieces = [self._frames[name]]
-        else:
-            pieces = list(self._shrunk(name, keep)) or [schema.TABLES[name].empty()]
-        return pl.concat(pieces, how="vertical_relaxed", rechunk=True)
+        if name in self._frames or not schema.TABLES[name].source(self.tables):
+            return self.frame(name)
+        return self.shelf.keep(self._shrunk(name, keep))
 
     def _shrunk(self, name: str, keep: Collection[str]) -> Iterator[pl.DataFrame]:
+        empty = True
         for piece in self.chunks(name):
+            empty = False
             yield piece.select(c.shrink_dtype() if c.dtype == pl.Int64 and c.name not in keep else c for c in piece)
-
-    def release_nvtx(self) -> None:
-        """Forget the NVTX rows, once their domains and the number of ranges are known."""
-        if self.nvtx_ranges + self.nvtx_domains.height:
-            self.release("nvtx")
+        if empty:
+            yield schema.TABLES[name].empty()
 
     def release(self, name: str) -> None:
         """Forget a frame that is no longer needed."""
         self._frames.pop(name, None)
 
-    def chunks(self, name: str, rows: int = 2_000_000) -> Iterator[pl.DataFrame]:
+    def chunks(self, name: str, rows: int = CHUNK_ROWS) -> Iterator[pl.DataFrame]:
         """A canonical table piece by piece, in its own order, for tables too large to hold; nothing is kept.
 
         Args:
@@ -172,15 +176,29 @@ class Trace:
         self._rows[source] = arrow.num_rows
         return _canonical(arrow, table)
 
-    @cached_property
+    def nvtx(self) -> pl.DataFrame:
+        """The rows of ``nvtx``, narrow; only their domains and the number of ranges are kept."""
+        rows = self.narrow("nvtx", ("start_ns", "end_ns", "thread", "end_thread", "domain"))
+        domain = (pl.col("type") == schema.NVTX_DOMAIN) & pl.col("thread").is_not_null()
+        self._domains = rows.filter(domain).cast({"text_id": pl.Int64})
+        self._ranges = int(rows["type"].is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]).sum())
+        return rows
+
+    @property
     def nvtx_domains(self) -> pl.DataFrame:
         """The rows of ``nvtx`` that register a domain."""
-        return self.frame("nvtx").filter((pl.col("type") == schema.NVTX_DOMAIN) & pl.col("thread").is_not_null())
+        if self._domains is None:
+            self.nvtx()
+        assert self._domains is not None
+        return self._domains
 
-    @cached_property
+    @property
     def nvtx_ranges(self) -> int:
         """How many rows of ``nvtx`` are ranges."""
-        return int(self.frame("nvtx")["type"].is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]).sum())
+        if self._ranges is None:
+            self.nvtx()
+        assert self._ranges is not None
+        return self._ranges
 
     def strings(self, ids: pl.Series) -> pl.DataFrame:
         """Texts behind string references.
@@ -218,6 +236,7 @@ class Trace:
     def close(self) -> None:
         """Give back temporary files and memory."""
         self._frames.clear()
+        self.shelf.close()
         self.backend.close()
 
     def __enter__(self) -> Trace:
