@@ -97,12 +97,13 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
         progress(f"accounting for {row['label']}")
         mine = work.on(row["device"])
         if whole_window(mine) is not None:  # else every time on it is missing, which the clock check says
-            return account_for(mine, row, options, activity, trace, holes)
+            return account_for(mine, row, options, activity, trace, holes).put_on(trace.shelf)
         if options.devices:
             raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
         return None
 
-    accounts = [a for a in side_by_side(account, chosen) if a is not None]
+    accounts = [a for a in side_by_side(account, chosen, trace.shelf.at_once) if a is not None]
+    activity.forget()
     call_paths, stacks = None, None
     if options.call_paths:
         progress("weighing call paths")

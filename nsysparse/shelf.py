@@ -6,6 +6,7 @@ memory. What a recording's tables need is then bounded by the disk, and what is 
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,7 +26,13 @@ Index = npt.NDArray[np.int64]
 
 
 class Shelf:
-    """Keeps tables in memory."""
+    """Keeps tables in memory.
+
+    Attributes:
+        at_once: How many devices may be worked on at a time.
+    """
+
+    at_once = 4
 
     def keep(self, pieces: Iterable[pl.DataFrame]) -> pl.DataFrame:
         """One table of its pieces; integer columns get the widest type that a piece has."""
@@ -34,6 +41,14 @@ class Shelf:
     def reorder(self, frame: pl.DataFrame, rows: Index) -> pl.DataFrame:
         """Some rows of a table, in a given order."""
         return self.keep(frame[rows[part]] for part in self.parts(rows.size))
+
+    def put(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """A table that is done, and kept for later."""
+        return frame
+
+    def put_array(self, values: Index) -> Index:
+        """The same of a column of times."""
+        return values
 
     def parts(self, rows: int) -> Iterator[slice]:
         """How to cut a table for work that takes much memory; one part where there is room. Never none."""
@@ -50,9 +65,11 @@ class MappedShelf(Shelf):
         folder: Where to make the temporary folder; the system's by default.
     """
 
+    at_once = 1
+
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="nsysparse-", dir=folder, ignore_cleanup_errors=True)
-        self._number = 0
+        self._numbers = itertools.count()
 
     def parts(self, rows: int) -> Iterator[slice]:
         """Pieces of PIECE_ROWS."""
@@ -65,10 +82,24 @@ class MappedShelf(Shelf):
         for piece in pieces:
             for series in piece:
                 if series.name not in columns:
-                    self._number += 1
-                    columns[series.name] = _Column(Path(self._folder.name) / str(self._number))
+                    columns[series.name] = _Column(self._file())
                 columns[series.name].add(series)
         return pl.DataFrame([column.series(name) for name, column in columns.items()])
+
+    def put(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """A table, mapped."""
+        return self.keep(frame[part] for part in self.parts(frame.height)) if frame.width else frame
+
+    def put_array(self, values: Index) -> Index:
+        """A column of times, mapped."""
+        if not values.size:
+            return values
+        path = self._file()
+        values.tofile(path)
+        return np.memmap(path, np.int64, "r")
+
+    def _file(self) -> Path:
+        return Path(self._folder.name) / str(next(self._numbers))
 
     def close(self) -> None:
         """Remove the files; on Linux and macOS what is still mapped stays usable."""

@@ -7,19 +7,23 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-MOST = 4  # at a time: each holds the columns of its device
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
-def side_by_side(work: Callable[[Given], Made], items: Iterable[Given]) -> list[Made]:
+def side_by_side(work: Callable[[Given], Made], items: Iterable[Given], most: int) -> list[Made]:
     """Do the same for several items on several threads; results are in the order of the items.
+
+    Args:
+        work: What to do.
+        items: What to do it to.
+        most: Threads at most: each holds the columns of its device.
 
     Raises:
         Exception: The first error in that order; what has not begun then is not begun.
     """
     items = list(items)
-    threads = min(len(items), os.cpu_count() or 1, MOST)
+    threads = min(len(items), os.cpu_count() or 1, most)
     if threads < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(threads) as pool:

@@ -12,6 +12,7 @@ import polars as pl
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Intervals, Times, owned, times
 from nsysparse.joins.work import Work
+from nsysparse.shelf import Shelf
 
 KINDS = ("kernels", "copies", "memsets", "graphs", "migrations")
 
@@ -40,6 +41,15 @@ class Busy:
     def idle(self) -> Intervals:
         """Window minus everything."""
         return self.everything.gaps(self.window.start_ns, self.window.end_ns)
+
+    def put_on(self, shelf: Shelf) -> Busy:
+        """The same with its times on a shelf."""
+
+        def put(s: Intervals) -> Intervals:
+            return Intervals(shelf.put_array(s.start), shelf.put_array(s.end))
+
+        by_kind = {kind: put(union) for kind, union in self.by_kind.items()}
+        return Busy(self.window, by_kind, put(self.compute), put(self.everything), put(self.exposed), put(self.held_up))
 
     def summary(self) -> dict[str, Any]:
         """Lengths in ns, and shares of the window; the names that every output uses."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
@@ -30,6 +30,7 @@ from nsysparse.accounting.windows import (
 from nsysparse.errors import UsageError
 from nsysparse.intervals import Intervals
 from nsysparse.joins.work import Work
+from nsysparse.shelf import Shelf
 from nsysparse.source import Trace
 
 MAX_REQUESTS = 10**12
@@ -119,6 +120,16 @@ class DeviceAccount:
     def number(self) -> int:
         """Number of the device in this recording."""
         return int(self.device["device"])
+
+    def put_on(self, shelf: Shelf) -> DeviceAccount:
+        """The same with its long columns on a shelf."""
+        return replace(
+            self,
+            busy=self.busy.put_on(shelf),
+            kernels=self.kernels.with_columns(shelf.put(self.kernels.select("from_ns", "to_ns", "sm_fill"))),
+            copies=shelf.put(self.copies),
+            gaps=shelf.put(self.gaps),
+        )
 
     def figures(self) -> dict[str, Any]:
         """The window's summary with the host's figures and the four utilizations."""

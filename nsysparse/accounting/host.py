@@ -148,6 +148,10 @@ class Activity:
             self._known[thread] = self._work_out(thread)
         return self._known[thread]
 
+    def forget(self) -> None:
+        """Give back what was worked out."""
+        self._known.clear()
+
     def _work_out(self, thread: int) -> dict[str, Intervals]:
         mine, calls = pl.col("thread") == thread, self._work.calls_of(thread)
         overhead = _union_of(self._overheads.filter(mine | pl.col("thread").is_null()))

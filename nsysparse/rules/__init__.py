@@ -119,7 +119,7 @@ def run_rules(
         scene.forget()
         return split
 
-    for split, rows in side_by_side(judge, scenes):
+    for split, rows in side_by_side(judge, scenes, trace.shelf.at_once):
         outcomes += split
         lost += rows
     for rule in rules:
