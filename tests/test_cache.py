@@ -44,16 +44,22 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Tables that were read from a SQLite export."""
     seen: list[str] = []
     real_read, real_count = sqlite.SqliteBackend.read, sqlite.SqliteBackend.row_count
+    real_chunks = sqlite.SqliteBackend.chunks
 
     def read(self, table, columns):
         seen.append(table)
         return real_read(self, table, columns)
+
+    def chunks(self, table, columns, rows):
+        seen.append(table)
+        yield from real_chunks(self, table, columns, rows)
 
     def row_count(self, table):
         seen.append(f"rows of {table}")
         return real_count(self, table)
 
     monkeypatch.setattr(sqlite.SqliteBackend, "read", read)
+    monkeypatch.setattr(sqlite.SqliteBackend, "chunks", chunks)
     monkeypatch.setattr(sqlite.SqliteBackend, "row_count", row_count)
     return seen
 

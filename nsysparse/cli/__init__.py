@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -95,10 +96,16 @@ def _prepare_output() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def _terminated(number: int, frame: object) -> None:
+    """What a signal ends must remove its temporary files all the same."""
+    sys.exit(128 + number)
+
+
 def main() -> None:
     """Entry point: run the command line and turn every known failure into two lines and an exit status."""
     debug = "--debug" in sys.argv[1:]
     _prepare_output()
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         status = cli.main(standalone_mode=False, prog_name="nsysparse")
         sys.exit(status if isinstance(status, int) else 0)
@@ -117,7 +124,7 @@ def main() -> None:
             raise
         fail(error)
     except MemoryError:
-        fail(NsysparseError("out of memory", "analyze a part of the trace with --window, or use a larger machine"))
+        fail(NsysparseError("out of memory", "give --memory-limit less than this machine has, or use a larger one"))
     except Exception as error:
         if debug:
             raise

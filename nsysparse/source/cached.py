@@ -51,11 +51,27 @@ class CachedBackend:
         return found
 
     def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
-        """The same piece by piece; only a table of one piece is kept."""
-        if self.row_count(table) <= rows:
-            yield self.read(table, columns)
-        else:
-            yield from self._backend.chunks(table, columns, rows)
+        """The same piece by piece, each kept as it is read; complete once their number is kept."""
+        number = self.store.rows(f"{table} in pieces of {rows}")
+        done = 0
+        while number is not None and done < number:
+            kept = self._get(table, _piece(columns, rows, done))
+            if kept is None:  # damaged: what has been given out is the same either way
+                break
+            yield kept
+            done += 1
+        if number is not None and done == number:
+            return
+        before = dict(self.notes.repaired_texts)
+        count = 0
+        for found in self._backend.chunks(table, columns, rows):
+            repaired = {k: n - before.get(k, 0) for k, n in self.notes.repaired_texts.items() if n != before.get(k, 0)}
+            before = dict(self.notes.repaired_texts)
+            self.store.put(table, _piece(columns, rows, count), found, repaired)
+            count += 1
+            if count > done:
+                yield found
+        self.store.put_rows(f"{table} in pieces of {rows}", count)
 
     def _get(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table | None:
         watch = self.notes.watch
@@ -79,6 +95,11 @@ class CachedBackend:
     def close(self) -> None:
         """Give back temporary files."""
         self._backend.close()
+
+
+def _piece(columns: Mapping[str, tuple[str, str]], rows: int, number: int) -> dict[str, tuple[str, str]]:
+    """What a piece is filed under."""
+    return {**columns, f"piece {number}": (f"of {rows} rows", "piece")}
 
 
 class DeferredReport:
