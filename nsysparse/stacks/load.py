@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from nsysparse import schema
-from nsysparse.intervals import times
 from nsysparse.source import Trace
-from nsysparse.stacks.chains import Codes, Index, Lists, number_chains
+from nsysparse.stacks.chains import Chains, Codes, Index, Lists, chains_of, number_chains
+from nsysparse.stacks.frames import FrameNumbers
 from nsysparse.stacks.names import describe_native, describe_python
 from nsysparse.stacks.payload import PythonStacks, read_python
 
 NATIVE_SOURCES = ("cuda_stacks", "sample_stacks", "osrt_stacks")
-FRAME_KEY = ("symbol_id", "module_id", "unresolved", "kernel_mode", "special")
+PIECE = 500_000  # rows read at once: columns of that many stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -88,14 +89,15 @@ class Stacks:
 
 def load_stacks(trace: Trace) -> Stacks:
     """Read and number every stack."""
-    keys = pl.DataFrame(schema=dict.fromkeys(FRAME_KEY, pl.Int64) | {"frame": pl.Int32})
+    numbers = FrameNumbers()
     found: dict[str, tuple[Index, Index, Lists]] = {}
     for source in NATIVE_SOURCES:
-        chain, depth, frame, keys = _read_chains(trace, source, keys)
-        found[source] = number_chains(chain, depth, frame)
+        ids, chains = _read_chains(trace, source, numbers)
+        found[source] = (ids, *number_chains(chains))
+        del chains
     python = read_python(trace)
-    frames = _frames(trace, keys, python)
-    python_stack, python_lists = _number_python(python, keys.height)
+    frames = _frames(trace, numbers.keys, python)
+    python_stack, python_lists = _number_python(python, numbers.keys.height)
     lists = [*(stacks for _, _, stacks in found.values()), python_lists]
     first = dict(zip((*found, "python"), np.cumsum([0, *map(len, lists)]).tolist(), strict=False))
     stacks = _end_to_end(lists)
@@ -116,34 +118,29 @@ def load_stacks(trace: Trace) -> Stacks:
     )
 
 
-def _read_chains(trace: Trace, source: str, keys: pl.DataFrame) -> tuple[Index, Index, Codes, pl.DataFrame]:
-    """Rows of one table as three narrow columns, read piece by piece: there may be 100 million of samples."""
-    chains, depths, frames = [], [], []
-    for piece in trace.chunks(source):
+def _read_chains(trace: Trace, source: str, numbers: FrameNumbers) -> tuple[Index, Lists]:
+    """Ids of one table's chains and their frames, leaf first, read piece by piece."""
+    chains = Chains()
+    for rows in _pieces(trace, source, numbers):
+        if not chains.add(*rows):
+            break
+    else:
+        return chains.finish()
+    parts = list(_pieces(trace, source, numbers))  # out of order, as only other tools leave it: all at once
+    return chains_of(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _pieces(trace: Trace, source: str, numbers: FrameNumbers) -> Iterator[tuple[Index, Codes, Codes]]:
+    """Chain, depth and frame of each row: there may be 100 million of samples."""
+    for piece in trace.chunks(source, PIECE):
         piece = piece.drop_nulls(["chain", "depth"])
-        code = _numbers(piece, keys)
-        if code.null_count():  # frames not seen so far: few, but in the first pieces
-            fresh = piece.filter(code.is_null()).select(FRAME_KEY).unique(maintain_order=True)
-            number = pl.int_range(keys.height, keys.height + pl.len(), dtype=pl.Int32)
-            keys = pl.concat([keys, fresh.with_columns(number.alias("frame"))])
-            code = _numbers(piece, keys)
-        chains.append(piece["chain"].to_numpy())
-        depths.append(piece["depth"].cast(pl.Int32).to_numpy())
-        frames.append(code.to_numpy())
-    if not chains:
-        return times([]), times([]), np.empty(0, np.int32), keys
-    return np.concatenate(chains), np.concatenate(depths), np.concatenate(frames), keys
-
-
-def _numbers(piece: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
-    """Number of each row's frame, NULL for one that is not among the keys."""
-    return piece.join(keys, on=FRAME_KEY, how="left", nulls_equal=True, maintain_order="left")["frame"]
+        yield piece["chain"].to_numpy(), piece["depth"].cast(pl.Int32).to_numpy(), numbers.of(piece)
 
 
 def _frames(trace: Trace, keys: pl.DataFrame, python: PythonStacks) -> pl.DataFrame:
     """Describe all frames, native ones first."""
     strings = trace.strings(pl.concat([keys["symbol_id"], keys["module_id"]]))
-    native = keys.sort("frame")
+    native = keys
     for column in ("symbol", "module"):
         native = native.join(
             strings.rename({"value": column}),
@@ -160,9 +157,7 @@ def _frames(trace: Trace, keys: pl.DataFrame, python: PythonStacks) -> pl.DataFr
 def _number_python(python: PythonStacks, first_frame: int) -> tuple[Index, Lists]:
     lists = python.frames
     frame = (lists.value + first_frame).astype(np.int32)
-    ids, stack, stacks = number_chains(lists.owner(), lists.place(), frame)
-    assert ids.size == len(lists)  # every event that was kept has a frame
-    return stack, stacks
+    return number_chains(Lists(lists.start, frame))
 
 
 def _end_to_end(parts: list[Lists]) -> Lists:
