@@ -139,6 +139,37 @@ def test_totals_are_plain_sql(name):
     assert flame.total("cpu_samples") == samples[0][0]
 
 
+@pytest.mark.parametrize("name", ["llama_default", "state_checkpoint", "train_item", "loader", "threads"])
+def test_os_runtime_calls_add_up_to_the_threads_own_time(name, analysis_of):
+    flame = flame_of(name)
+    low, high = flame.window
+    total = 0
+    for thread in {t for a in analysis_of(name, "whole").devices for t in a.host.threads["thread"].to_list()}:
+        query = 'SELECT max(start, ?), min("end", ?) FROM OSRT_API WHERE globalTid = ? AND start < ? AND "end" > ?'
+        reach = low
+        for start, end in sorted(sql(trace_path(name), query, low, high, thread, high, low)):
+            total += max(0, end - max(start, reach))
+            reach = max(reach, end)
+    assert flame.total("os_ns") == total > 0
+    row = flame.coverage.filter(pl.col("kind") == "OS runtime calls").row(0, named=True)
+    assert 0 < row["by_call"] <= row["of_operations"]
+    assert row["operations_ratio"] < row["time_ratio"]  # only long calls have a stack
+
+
+def test_os_runtime_calls_say_what_a_thread_waits_for():
+    flame = flame_of("llama_default")
+    waits = sum_where(flame, "os_ns", "server_queue::start_loop", "pthread_cond_clockwait")
+    query = """SELECT sum("end" - start) FROM OSRT_API WHERE callchainId IN (SELECT c.id FROM OSRT_CALLCHAINS c
+        JOIN StringIds s ON s.id = c.symbol WHERE s.value LIKE 'server_queue::start_loop(%')
+        AND nameId = (SELECT id FROM StringIds WHERE value = 'pthread_cond_clockwait') AND start >= ? AND "end" <= ?"""
+    whole = sql(trace_path("llama_default"), query, *flame.window)[0][0]
+    assert 0 < whole <= waits  # a call that crosses the window's edge counts with the part inside
+    texts = flame.labels["text"].to_list()
+    # The call is a level of its own, not also the stack's last frame.
+    leaves = [[texts[i] for i in p] for p in flame.paths.to_lists()]
+    assert not any(len(p) > 1 and p[-1] == p[-2] == "pthread_cond_clockwait" for p in leaves)
+
+
 # --- levels and trees ---
 
 

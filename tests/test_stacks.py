@@ -42,6 +42,13 @@ def opened(builder: ExportBuilder, tmp_path, **options):
     return open_trace(builder.write(tmp_path / "trace.sqlite", **options))
 
 
+OSRT_STACKS = "OSRT_CALLCHAINS"
+
+
+def chain_id(i):
+    return 5 + i
+
+
 def labels(stacks, lists, row):
     return stacks.frames["label"].gather(lists.value[lists.start[row] : lists.start[row + 1]]).to_list()
 
@@ -197,6 +204,21 @@ def test_offset_of_chains_is_calibrated(release, offset, tmp_path):
     assert found["native_by"].to_list() == ["call"] * 3
     names = [stacks.frames["label"][int(a)] for a in fold(stacks).api[found["native"].to_numpy()]]
     assert names == ["cudaMemcpyAsync", "cudaStreamSynchronize", "cudaMemcpyAsync"]
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_stacks_of_os_runtime_calls_have_an_offset_of_their_own(offset, tmp_path):
+    b = copy_with_stack("2025.3.2.0", 0)
+    for i, name in enumerate(("read", "poll", "futex")):
+        b.osrt(name, 100 * i, 100 * i + 50, THREAD, callchain=chain_id(i))
+        b.callchain(
+            chain_id(i) + offset, [(name, "/usr/lib/libc.so.6"), (f"caller_of_{name}", "/a/program")], OSRT_STACKS
+        )
+    b.osrt("write", 400, 401, THREAD)
+    with closing(opened(b, tmp_path)) as trace:
+        stacks = load_stacks(trace)
+    found = {c: functions(stacks, s)[0] for c, s in stacks.osrt.iter_rows()}
+    assert found == {chain_id(i): f"caller_of_{n}" for i, n in enumerate(("read", "poll", "futex"))}
 
 
 def test_wrong_offset_would_name_the_wrong_call(tmp_path):

@@ -26,7 +26,7 @@ ENDINGS = {
 LEVELS = ("process", "thread", "nvtx", "python", "native", "api", "device", "operation")
 WEIGHTS = {
     **{"busy": "busy_ns", "exposed": "exposed_ns", "bytes": "bytes", "gpu-added": "operation_ns"},
-    **{"blocked": "blocked_ns", "idle": "idle_ns", "cpu-samples": "cpu_samples"},
+    **{"blocked": "blocked_ns", "idle": "idle_ns", "os": "os_ns", "cpu-samples": "cpu_samples"},
     **{"python-samples": "python_samples", "operations": "operations", "calls": "calls"},
 }
 

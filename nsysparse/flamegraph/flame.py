@@ -124,7 +124,7 @@ def make_flame(
         weighed.window_ns,
         accounts[0].window.basis if accounts else "no GPU work",
         requests[0] if requests else None,
-        measure_stacks(work, weighed.calls),
+        pl.concat([measure_stacks(work, weighed.calls), weighed.os_coverage]),
         stacks.recorded(),
     )
 
@@ -209,13 +209,25 @@ def _paths(
         Lists.singles(processes),
         Lists.singles(threads),
         _nvtx(labels, rows, work.ranges),
-        drawn,
+        _without_call(drawn, labels.frame(), rows["api"]),
         Lists.singles(_coded(rows["api"], _api_labels(labels, rows["api"]))),
         Lists.singles(devices),
         Lists.singles(_coded(rows["operation"], operations)),
     ]
     paths = joined(parts)
     return labels.frame(), paths
+
+
+def _without_call(drawn: Lists, labels: pl.DataFrame, api: pl.Series) -> Lists:
+    """Stacks without a last frame that is the call itself, as those of OS runtime calls have it: it is the API's."""
+    if not drawn.value.size:
+        return drawn
+    ends = drawn.length > 0
+    last = drawn.value[np.where(ends, drawn.start[1:] - 1, 0)]
+    is_call = (labels["text"].gather(last) == api).fill_null(False).to_numpy() & ends
+    keep = np.ones(drawn.value.size, np.bool_)
+    keep[drawn.start[1:][is_call] - 1] = False
+    return drawn.where(keep)
 
 
 def _coded(values: pl.Series, codes: dict[int, int] | dict[str, int]) -> Index:

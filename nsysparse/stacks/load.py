@@ -49,7 +49,7 @@ class Stacks:
         stacks: Frames of each stack, root first.
         calls: ``chain`` (as ``callchain`` of a call holds it, calibrated) to ``stack``.
         samples: CPU samples: ``time_ns``, ``thread``, ``stack`` (-1: none), in order of time.
-        osrt: ``chain`` to ``stack`` of OS runtime calls.
+        osrt: The same of OS runtime calls.
         python: Python stacks: ``time_ns``, ``thread``, ``by``, ``stack``, in order of time.
         calibration: The offset of ``calls``.
         undecoded: Python events that could not be read.
@@ -105,13 +105,14 @@ def load_stacks(trace: Trace) -> Stacks:
         source: pl.DataFrame({"chain": ids, "stack": number + first[source]})
         for source, (ids, number, _) in found.items()
     }
-    calibration = calibrate(trace, tables["cuda_stacks"], stacks, frames)
+    calibration = calibrate_cuda(trace, tables["cuda_stacks"], stacks, frames)
+    of_osrt = calibrate_osrt(trace, tables["osrt_stacks"], stacks, frames)
     return Stacks(
         frames,
         stacks,
         tables["cuda_stacks"].with_columns(pl.col("chain") - calibration.offset),
         _samples(trace, tables["sample_stacks"]),
-        tables["osrt_stacks"],
+        tables["osrt_stacks"].with_columns(pl.col("chain") - of_osrt.offset).filter(pl.col("chain") != 0),
         python.events.with_columns(stack=pl.Series(python_stack + first["python"], dtype=pl.Int64)),
         calibration,
         python.undecoded,
@@ -177,31 +178,40 @@ def _samples(trace: Trace, chains: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def calibrate(trace: Trace, chains: pl.DataFrame, stacks: Lists, frames: pl.DataFrame) -> Calibration:
-    """Find the offset from ``callchainId`` to the chain's id: the API's name must be in its own chain.
+def calibrate_cuda(trace: Trace, chains: pl.DataFrame, stacks: Lists, frames: pl.DataFrame) -> Calibration:
+    """The offset of CUDA calls' stacks; see :func:`calibrate`."""
+    rows = trace.frame("api").filter(pl.col("callchain").is_not_null()).select("callchain", "name_id")
+    bare = schema.normalized_api_name(pl.col("value").str.strip_chars())
+    names = trace.strings(rows["name_id"]).select(name_id="id", name=bare)
+    rows = rows.join(names, on="name_id", how="left", maintain_order="left").select("callchain", "name")
+    called = pl.when(pl.col("role") == "api").then(schema.normalized_api_name(pl.col("function")))
+    return calibrate(rows, chains, stacks, frames.select(called.alias("name"))["name"])
+
+
+def calibrate_osrt(trace: Trace, chains: pl.DataFrame, stacks: Lists, frames: pl.DataFrame) -> Calibration:
+    """The offset of OS runtime calls' stacks; there 0 says that none was taken."""
+    rows = trace.frame("osrt").filter(pl.col("callchain") > 0).select("callchain", "name_id")
+    names = trace.strings(rows["name_id"]).select(name_id="id", name="value")
+    rows = rows.join(names, on="name_id", how="left", maintain_order="left").select("callchain", "name")
+    called = pl.when(pl.col("function").is_in(names["name"].implode())).then("function")
+    return calibrate(rows, chains, stacks, frames.select(called.alias("name"))["name"])
+
+
+def calibrate(rows: pl.DataFrame, chains: pl.DataFrame, stacks: Lists, called: pl.Series) -> Calibration:
+    """Find the offset from ``callchainId`` to the chain's id: the call's name must be in its own chain.
 
     Releases differ (equal in 2025.3, one less in 2022.2), and nothing in an export says which it is.
 
     Args:
-        trace: The recording.
+        rows: ``callchain`` and ``name`` of each call with a stack.
         chains: ``chain`` (the table's own id) to ``stack``.
         stacks: Frames of each stack.
-        frames: All frames.
+        called: Name of the call that each frame is, NULL where it is none.
     """
-    rows = trace.frame("api").filter(pl.col("callchain").is_not_null()).select("callchain", "name_id")
-    names = trace.strings(rows["name_id"]).select(
-        name_id="id", name=schema.normalized_api_name(pl.col("value").str.strip_chars())
-    )
-    rows = rows.join(names, on="name_id", how="left", maintain_order="left")
     if not rows.height or not chains.height:
         return Calibration(0, rows.height, 0)
-    api = frames.with_row_index("frame").filter(pl.col("role") == "api")
-    is_api = np.zeros(frames.height, np.bool_)
-    is_api[api["frame"].to_numpy()] = True
-    held = stacks.where(is_api[stacks.value])
-    names_in = pl.DataFrame({"stack": held.owner(), "frame": held.value.astype(np.uint32)}).join(
-        api.select("frame", name=schema.normalized_api_name(pl.col("function"))), on="frame"
-    )
+    held = stacks.where(called.is_not_null().to_numpy()[stacks.value])
+    names_in = pl.DataFrame({"stack": held.owner(), "name": called.gather(held.value)})
     names_in = chains.join(names_in, on="stack").select("chain", "name").unique()
     counted = rows.group_by("callchain", "name").len()
     best = Calibration(0, rows.height, 0)
