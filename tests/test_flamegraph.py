@@ -26,6 +26,7 @@ from stack_cases import (
 )
 from traces import trace_path
 
+from nsysparse import units
 from nsysparse.accounting.device import Options
 from nsysparse.analysis import analyze
 from nsysparse.cli import cli
@@ -317,6 +318,36 @@ def test_difference_shows_what_vanished():
         assert difference.new_values[:, column].sum() == new.total(key)
 
 
+def test_difference_says_what_changed_in_all(tmp_path):
+    """Per second a faster run looks busier: the wall time of a request must stand beside it."""
+    files = [trace_path(n) for n in ("llama_default", "llama_nosave")]
+    edges = 'SELECT min(start), max("end") FROM ({})'.format(
+        " UNION ALL ".join(f'SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_{t}' for t in ("KERNEL", "MEMCPY", "MEMSET"))
+    )
+    walls = [b - a for a, b in (sql(f, edges)[0] for f in files)]
+    copied = [sql(f, "SELECT sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind < 11")[0][0] for f in files]
+    result = run(*files, "--requests", 16, "--requests", 8, "--format", "json", "-o", tmp_path / "d.json")
+    rows = {r["key"]: r for r in json.loads((tmp_path / "d.json").read_text())["totals"]}
+    for key, (base, new) in (("wall_ns", walls), ("bytes", copied)):
+        row = rows[key]
+        assert (row["base"], row["new"], row["per"]) == (base, new, "request")
+        assert (row["base_per"], row["new_per"]) == (base / 16, new / 8)
+        assert row["change_ratio"] == pytest.approx((new / 8) / (base / 16) - 1)
+    assert f"wall time: {units.duration(walls[0])} → {units.duration(walls[1])}; per request" in result.output
+    base, new = flame_of("llama_default", lines=False), flame_of("llama_nosave", lines=False)
+    difference = compare(base, new)
+    assert difference.per == "second"
+    wall = difference.totals().row(0, named=True)
+    assert (wall["base"], wall["new"], wall["base_per"], wall["change_ratio"]) == (*walls, None, None)
+    page = render_difference(difference)
+    assert "How many requests each holds is not known, so wall time cannot be compared" in page
+    assert f'title="{walls[0]:,}">' in page
+    for key in ("busy_ns", "bytes", "os_ns"):
+        row = difference.totals().filter(pl.col("key") == key).row(0, named=True)
+        assert (row["base"], row["new"]) == (base.total(key), new.total(key))
+        assert row["base_per"] == base.total(key) / difference.base_number
+
+
 def test_a_difference_with_itself_is_none():
     flame = flame_of("train_item", lines=False)
     difference = compare(flame, flame)
@@ -478,6 +509,14 @@ def test_a_trace_without_stacks_says_which_flag_records_them(tmp_path):
     assert "--cudabacktrace=all" in HOW_TO_RECORD
     assert HOW_TO_RECORD in render_page(flame_from(b, tmp_path), NO_SHARES)
     assert HOW_TO_RECORD not in render_page(flame_of("train_item"), NO_SHARES)
+
+
+def test_python_stacks_that_cannot_be_read_are_told(tmp_path):
+    b = copy_with_stack("2025.3.2.0", 0)
+    describe_payloads(b)
+    python_stack(b, 100, binaryData=None, jsonText="{}")
+    page = render_page(flame_from(b, tmp_path), NO_SHARES)
+    assert "1 Python stacks are in a form that cannot be read and are left out." in page
 
 
 def test_too_many_frames_are_pruned_and_it_is_said():

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
+import sqlite3
+import struct
 from contextlib import closing
 
 import numpy as np
@@ -34,7 +38,7 @@ from nsysparse.stacks.attribution import attribute_stacks, measure_stacks
 from nsysparse.stacks.chains import Chains, Lists, chains_of, distinct_lists, joined, number_chains
 from nsysparse.stacks.folding import fold
 from nsysparse.stacks.frames import KEY, LARGEST_GUESSED, FrameNumbers
-from nsysparse.stacks.load import load_stacks
+from nsysparse.stacks.load import UNREADABLE, load_stacks
 from nsysparse.stacks.names import short_file, short_name
 
 
@@ -360,6 +364,47 @@ def test_json_instead_of_blobs(tmp_path):
         stacks, found = python_of(trace)
     assert found == [["g"], ["h"]]
     assert stacks.undecoded == 1
+
+
+@pytest.mark.parametrize(
+    "broken", ['{"Frames":[', '{"Frames":[3]}', '{"Frames":[{"Function":7}]}', '{"Frames":[{"Line":"x"}]}']
+)
+def test_one_broken_json_text_does_not_take_the_others_along(broken, tmp_path):
+    b = copy_with_stack("2025.3.2.0", 0)
+    describe_payloads(b)
+    python_stack(b, 100, binaryData=None, jsonText=broken)
+    python_stack(b, 200, binaryData=None, jsonText='{"Frames":[{"Function":"g","File":"/a/g.py","Line":7}]}')
+    with opened(b, tmp_path) as trace:
+        stacks, found = python_of(trace)
+    assert found[-1] == ["g"]
+    assert len(found) + stacks.undecoded == 2
+    assert stacks.recorded()[UNREADABLE] == stacks.undecoded
+
+
+@pytest.mark.parametrize("name", ["train_item", "state_checkpoint"])
+def test_a_real_recordings_payloads_read_the_same_as_json(name, tmp_path):
+    """The blobs of a recording, unpacked here by hand and written as JSON, give the same stacks."""
+    copy = tmp_path / "json.sqlite"
+    shutil.copy(trace_path(name), copy)
+    copy.chmod(0o600)
+    with closing(sqlite3.connect(copy)) as database:
+        strings = dict(database.execute("SELECT id, value FROM StringIds"))
+        for row, blob in database.execute("SELECT rowid, binaryData FROM NVTX_EVENTS WHERE binaryData IS NOT NULL"):
+            parts, _, size, at = struct.unpack_from("<QQQQ", blob)
+            assert (parts, at + size <= len(blob)) == (1, True)
+            (count,) = struct.unpack_from("<I", blob, at + 12)
+            frames = [struct.unpack_from("<QQi", blob, at + 16 + 24 * i) for i in range(count)]
+            text = json.dumps(
+                {"Frames": [{"Function": strings[f], "File": strings[p], "Line": n} for f, p, n in frames]}
+            )
+            database.execute("UPDATE NVTX_EVENTS SET binaryData = NULL, jsonText = ? WHERE rowid = ?", (text, row))
+        database.commit()
+    ours, theirs = stacks_of(name), None
+    with closing(open_trace(copy)) as trace:
+        theirs = load_stacks(trace)
+    assert ours.python.height > 500
+    assert theirs.python.equals(ours.python)
+    assert theirs.frame().equals(ours.frame())
 
 
 def test_python_frames_take_the_interpreters_place(tmp_path):

@@ -20,7 +20,7 @@ from nsysparse.source import Trace
 from nsysparse.stacks.attribution import measure_stacks
 from nsysparse.stacks.chains import Index, Lists, distinct_lists, joined
 from nsysparse.stacks.folding import Folded, fold
-from nsysparse.stacks.load import Stacks
+from nsysparse.stacks.load import OF_OS_CALLS, UNREADABLE, Stacks
 
 LEVELS = ("process", "thread", "nvtx", "python", "native", "api", "device", "operation")
 IN_TIME_LABEL = "(placed by time)"
@@ -58,6 +58,16 @@ class Flame:
     requests: int | None
     coverage: pl.DataFrame
     stacks: dict[str, int]
+
+    @property
+    def says_who_asked(self) -> bool:
+        """Whether there are stacks of CUDA calls, samples or Python stacks; those of OS runtime calls do not say it."""
+        return any(n for kind, n in self.stacks.items() if kind not in {OF_OS_CALLS, UNREADABLE})
+
+    @property
+    def unreadable(self) -> int:
+        """Python stacks that the recording holds in a form that cannot be read."""
+        return self.stacks.get(UNREADABLE, 0)
 
     def total(self, key: str) -> int:
         """Sum of one weight."""

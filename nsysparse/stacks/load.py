@@ -16,6 +16,7 @@ from nsysparse.stacks.names import describe_native, describe_python
 from nsysparse.stacks.payload import PythonStacks, read_python
 
 NATIVE_SOURCES = ("cuda_stacks", "sample_stacks", "osrt_stacks")
+OF_OS_CALLS, UNREADABLE = "stacks of OS runtime calls", "Python stacks that cannot be read"
 PIECE = 500_000  # rows read at once: columns of that many stay in the processor's cache
 
 
@@ -81,9 +82,10 @@ class Stacks:
         return {
             "stacks of CUDA calls": self.calls.height,
             "CPU samples": self.samples.height,
-            "stacks of OS runtime calls": self.osrt.height,
+            OF_OS_CALLS: self.osrt.height,
             "Python stacks of CUDA calls": int(by_call.sum()),
             "Python samples": int((~by_call).sum()),
+            UNREADABLE: self.undecoded,
         }
 
 
