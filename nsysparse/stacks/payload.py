@@ -8,6 +8,7 @@ Function, File and Line, and whose length is in another field. An export made wi
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -276,7 +277,7 @@ def _decode_json(rows: pl.DataFrame, trace: Trace, wanted: npt.NDArray[np.bool_]
     return these, Lists.of_lengths(count, np.arange(int(count.sum()))), flat
 
 
-def _frames_of(texts: pl.Series, fields: dict[str, pl.DataType | type[pl.DataType]]) -> pl.Series:
+def _frames_of(texts: pl.Series, fields: Mapping[str, type[pl.DataType]]) -> pl.Series:
     """The list ``Frames`` of each text; NULL for a text that is not of this form."""
     shape = pl.Struct({"Frames": pl.List(pl.Struct(fields))})
     try:
