@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsysparse.cli.options import cache_option, force_option, note_cache_problem, progress_line, trace_argument
+from nsysparse.cli.options import (
+    cache_option,
+    device_option,
+    force_option,
+    note_cache_problem,
+    output_option,
+    progress_line,
+    trace_argument,
+    window_option,
+)
 from nsysparse.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,9 +44,7 @@ WEIGHTS = {
 @click.command()
 @trace_argument
 @click.argument("new", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="The file. [default: TRACE's name + .flamegraph.html, here]"
-)
+@output_option("this file. [default: TRACE's name + .flamegraph.html, here]")
 @click.option(
     "--format",
     "form",
@@ -59,9 +66,11 @@ WEIGHTS = {
     help=f"Leave out a level: {', '.join(LEVELS)}.",
 )
 @click.option("--keep-noise", is_flag=True, help="Keep the profiler's, the dispatcher's and the driver's inner frames.")
-@click.option("--window", metavar="WINDOW", help="See nsysparse analyze --help.")
-@click.option("--device", "devices", type=int, multiple=True, metavar="N", help="Only this device; repeatable.")
-@click.option("--request-range", metavar="REGEX", help="NVTX ranges that are requests.")
+@window_option("What shares are shares of", "steady where top-level NVTX ranges repeat, else whole")
+@device_option
+@click.option(
+    "--request-range", metavar="REGEX", help="NVTX ranges that are requests. [default: repeated top-level ranges]"
+)
 @click.option(
     "--requests", type=int, multiple=True, metavar="N", help="Number of requests; for two recordings once or twice."
 )

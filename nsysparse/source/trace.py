@@ -59,12 +59,14 @@ class Trace:
     Attributes:
         path: What the user named.
         kind: ``sqlite``, ``parquetdir`` or ``nsys-rep``.
+        left_out: Rows that could be placed nowhere, by canonical table; whoever leaves them out says so here.
     """
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.path = backend.path
         self.kind = backend.kind
+        self.left_out: dict[str, int] = {}
         self._frames: dict[str, pl.DataFrame] = {}
         if not any(name in backend.tables for name in MARKS_OF_AN_EXPORT) and not self._any_known():
             raise SourceError(

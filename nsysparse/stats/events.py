@@ -10,6 +10,7 @@ import polars as pl
 
 from nsysparse import schema
 from nsysparse.source import Trace
+from nsysparse.stats.cut import kept_rows
 
 # The labels of nsys's enumerations, which exports hold only from 2022.4.1.
 COPY_LABELS = dict(
@@ -63,7 +64,7 @@ def extra_column(trace: Trace, table: str, column: str, name: str) -> pl.Series:
     arrow = trace.backend.read(source, {name: (column, "int")})
     values = pl.from_arrow(arrow.column(name))
     assert isinstance(values, pl.Series)
-    replaced: pl.Series = values.replace(0, None).alias(name)
+    replaced: pl.Series = kept_rows(trace, table, values).replace(0, None).alias(name)
     return replaced
 
 
