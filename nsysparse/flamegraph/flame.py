@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsysparse import schema
 from nsysparse.accounting.callpaths import NO_CALL, WEIGHTS, Weighed, Weight, weigh
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.accounting.host import thread_names
@@ -251,8 +252,7 @@ def _senders(labels: _Labels, rows: pl.DataFrame, trace: Trace) -> tuple[Index, 
     """Labels of processes and threads: names, numbered where one name stands for several."""
     known = trace.frame("processes").unique("process", keep="first", maintain_order=True)
     named = rows.select("process").unique().sort("process").join(known, on="process", how="left", maintain_order="left")
-    # Some exports hold whole command lines here: only the program's bare name is shown.
-    process = named["name"].str.extract(r"^\s*(?:\S*/)?([^\s/]+)").fill_null("(unnamed process)")
+    process = named.select(schema.program_name(pl.col("name")).fill_null("(unnamed process)"))["name"]
     codes = labels.of("process", _numbered(process.to_list()), ["process"] * named.height)
     of_process = dict(zip(named["process"].to_list(), codes.tolist(), strict=True))
     sent = rows.select("process", "thread").unique().sort("process", "thread", nulls_last=True)

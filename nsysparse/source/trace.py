@@ -32,6 +32,10 @@ class Backend(Protocol):
         """The export's tables and their columns."""
 
     @property
+    def uri(self) -> str:
+        """URI of a SQLite database with its tables, to be read only."""
+
+    @property
     def size_bytes(self) -> int:
         """Size of the recording."""
 
