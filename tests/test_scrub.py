@@ -157,14 +157,13 @@ def secrets_everywhere(path, seed):
     with closing(sqlite3.connect(path)) as db, db:
         tables = [t for (t,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:
+            count = db.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0]
             for column in [r[1] for r in db.execute(f'PRAGMA table_info("{table}")')]:
                 secret = f"sEcReT{rng.getrandbits(64):016x}"
                 value = rng.choice([secret, secret.encode(), f"/home/{secret}/x", f"{secret}@host.example"])
+                row = f'SELECT rowid FROM "{table}" LIMIT 1 OFFSET {rng.randrange(max(1, count))}'
                 try:
-                    done = db.execute(
-                        f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = (SELECT rowid FROM "{table}"'
-                        " ORDER BY random() LIMIT 1)", (value,)
-                    )  # fmt: skip
+                    done = db.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ({row})', (value,))
                 except sqlite3.Error:  # an integer key takes no text
                     continue
                 if done.rowcount:
@@ -189,7 +188,7 @@ def test_a_secret_in_any_column_is_in_no_byte_of_the_copy(release, tmp_path):
             if secret.encode() in content:
                 kept_in_a_name.add(place)
                 assert f"/home/{secret}".encode() not in content
-                assert f"{secret}@".encode() not in content
+                assert f"{secret}@host".encode() not in content
     assert {(t, c) for t, c in kept_in_a_name if not t.startswith("ENUM_")} <= MAY_STAY
 
 
