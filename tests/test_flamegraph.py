@@ -377,7 +377,7 @@ def test_thicker_copies_of_the_same_code(tmp_path):
         b.cuda_device(PID, 0, 0)
         for i in range(4):
             at = 1_000 * US * (i + 1)
-            b.launch(THREAD, (at, at + 10 * US), (at + 20 * US, at + 120 * US), "gemm")
+            b.launch(THREAD, (at, at + 10 * US), (at + 20 * US, at + 120 * US), f"{model[7:]}_gemm")
             b.memcpy(
                 THREAD,
                 (at + 12 * US, at + 900 * US),
@@ -392,8 +392,19 @@ def test_thicker_copies_of_the_same_code(tmp_path):
     row = difference.table("exposed_ns").row(0, named=True)
     assert row["path"][-1] == "HtoD copy, Pageable to Device"
     assert (row["base_per"], row["new_per"], row["change_per"]) == (300 * US, 100 * US, -200 * US)
-    kernels = difference.table("busy_ns", "gemm")
-    assert kernels["change_per"].to_list() == [0]
+    # Each card has kernels of its own; the copy is one band of both, and not one that went and one that came.
+    kernels = {r["path"][-1]: (r["base"], r["new"]) for r in difference.table("busy_ns", "gemm").to_dicts()}
+    assert kernels == {"A100_gemm": (400 * US, 0), "H100_gemm": (0, 400 * US)}
+    assert difference.table("exposed_ns").height == 1
+    total = difference.totals().filter(pl.col("key") == "exposed_ns").row(0, named=True)
+    assert (total["base_per"], total["new_per"]) == (300 * US, 100 * US)
+    assert total["change_ratio"] == pytest.approx(-2 / 3)
+    data = page_data(render_difference(difference))
+    (node,) = [
+        i for i, n in enumerate(data["nodes"]["label"]) if i and data["labels"]["text"][n].startswith("HtoD copy")
+    ]
+    sides = [dict(zip(side["node"], side["value"], strict=True))[node] for side in data["own"]["exposed_ns"]]
+    assert [v * scale for v, scale in zip(sides, data["scale"], strict=True)] == [300 * US, 100 * US]
 
 
 def test_formats_of_a_difference_agree():
