@@ -41,6 +41,10 @@ class CutTrace(Trace):
                 self._kept[name] = kept
         return self._frames[name]
 
+    def part(self, name: str, columns: Sequence[str]) -> pl.DataFrame:
+        """Some columns of a canonical table, as far as it is part of this."""
+        return self.frame(name).select(columns)
+
     def row_count(self, name: str) -> int:
         """Rows of a canonical table that are part of this."""
         return self.frame(name).height

@@ -68,15 +68,25 @@ def extra_column(trace: Trace, table: str, column: str, name: str) -> pl.Series:
     return replaced
 
 
-def load_api(trace: Trace) -> pl.DataFrame:
-    """Rows of the API table, with ``process``, ``duration``, ``api`` (the name) and ``function`` (less its version)."""
-    frame = with_text(trace.frame("api"), trace, "name_id", api=TEXT, function=without_version(TEXT))
+API_COLUMNS = ("start_ns", "end_ns", "thread", "correlation", "name_id", "event_class")
+KERNEL_COLUMNS = ("start_ns", "end_ns", "name_id")
+
+
+def load_api(trace: Trace, *columns: str) -> pl.DataFrame:
+    """Rows of the API table: API_COLUMNS and these columns, and what follows from them.
+
+    Returns:
+        Also ``process``, ``duration``, ``api`` (the name) and ``function`` (the name less its version).
+    """
+    rows = trace.part("api", [*API_COLUMNS, *columns])
+    frame = with_text(rows, trace, "name_id", api=TEXT, function=without_version(TEXT))
     return frame.with_columns(duration(), process=schema.process_of(pl.col("thread")))
 
 
-def load_kernels(trace: Trace) -> pl.DataFrame:
-    """Rows of the kernel table: its columns plus ``kernel`` (the demangled name) and ``duration``."""
-    return with_text(trace.frame("kernels"), trace, "name_id", kernel=TEXT).with_columns(duration())
+def load_kernels(trace: Trace, *columns: str) -> pl.DataFrame:
+    """Rows of the kernel table: KERNEL_COLUMNS, ``kernel`` (the demangled name), ``duration``, and these columns."""
+    rows = trace.part("kernels", list(dict.fromkeys((*KERNEL_COLUMNS, *columns))))
+    return with_text(rows, trace, "name_id", kernel=TEXT).with_columns(duration())
 
 
 def load_memory(trace: Trace) -> pl.DataFrame:
