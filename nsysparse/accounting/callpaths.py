@@ -15,6 +15,7 @@ import polars as pl
 from nsysparse import schema
 from nsysparse.accounting.busy import in_window
 from nsysparse.accounting.device import DeviceAccount
+from nsysparse.accounting.osruntime import measure_os_stacks, os_calls
 from nsysparse.intervals import Intervals, owned, times
 from nsysparse.joins.ranges import IN_TIME, attribute
 from nsysparse.joins.work import Work
@@ -74,6 +75,12 @@ WEIGHTS = (
         "ns",
         "Time that the GPU idled while a thread that feeds it waited in a call; each instant counts once.",
     ),
+    Weight(
+        "os_ns",
+        "In OS runtime calls",
+        "ns",
+        "Time of the threads that feed the GPU in reads, locks, waits and other calls of the OS runtime.",
+    ),
     Weight("cpu_samples", "CPU samples", "samples", "Samples of the program's threads, running ones only."),
     Weight("python_samples", "Python samples", "samples", "Samples of the Python interpreter's threads."),
     Weight("operations", "Operations", "operations", "Operations that start in the window; a batched copy is several."),
@@ -97,12 +104,14 @@ class Weighed:
     Attributes:
         rows: One row a distinct call path: KEY and a column a weight (see WEIGHTS).
         calls: See :func:`nsysparse.stacks.attribution.attribute_stacks`.
+        os_coverage: See :func:`nsysparse.accounting.osruntime.measure_os_stacks`.
         window: Earliest start and latest end of the devices' windows, ns.
         window_ns: Length of the devices' windows, added: what time weights are shares of.
     """
 
     rows: pl.DataFrame
     calls: pl.DataFrame
+    os_coverage: pl.DataFrame
     window: tuple[int, int]
     window_ns: int
 
@@ -126,13 +135,20 @@ def weigh(work: Work, accounts: Sequence[DeviceAccount], stacks: Stacks, folded:
         grouped += _operations(account, work.on(account.number), by_call, trace)
         sent.append(_sent_by_waiting(account))
     grouped.append(_grouped(_with_stacks(_waiting(work, accounts, low, high, pl.concat(sent)), by_call)))
-    grouped += [_grouped(part) for part in _samples(work, stacks, folded, low, high)]
+    in_os = os_calls(trace, stacks, _feeding(accounts), low, high)
+    grouped += [_grouped(part) for part in (_os(in_os, work), *_samples(work, stacks, folded, low, high))]
     # A copy that waits and its call are one path.
     rows = _grouped(pl.concat([_EMPTY, *grouped], how="diagonal")).select(
         *KEY, *(pl.col(c).fill_null(0) for c in COLUMNS if c not in KEY)
     )
     length = sum(a.window.length_ns for a in accounts)
-    return Weighed(rows.sort(KEY, nulls_last=True), attributed, (low, high), length)
+    return Weighed(rows.sort(KEY, nulls_last=True), attributed, measure_os_stacks(in_os), (low, high), length)
+
+
+def _feeding(accounts: Sequence[DeviceAccount]) -> pl.Series:
+    """The threads that feed these devices."""
+    none = pl.Series("thread", [], dtype=pl.Int64)
+    return pl.concat([none, *(a.host.threads["thread"] for a in accounts)]).unique()
 
 
 def _with_stacks(rows: pl.DataFrame, by_call: pl.DataFrame) -> pl.DataFrame:
@@ -231,9 +247,8 @@ def _migrations(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _waiting(work: Work, accounts: Sequence[DeviceAccount], low: int, high: int, sent: pl.DataFrame) -> pl.DataFrame:
     """The waiting calls of the threads that feed these devices: how long they held them, with the GPU idle or not."""
-    threads = pl.concat([a.host.threads["thread"] for a in accounts] or [pl.Series([], dtype=pl.Int64)]).unique()
     waiting = pl.col("waits") & (pl.col("start_ns") < high) & (pl.col("end_ns") > low)
-    calls = work.calls_on(threads).filter(waiting)
+    calls = work.calls_on(_feeding(accounts)).filter(waiting)
     start, end = times(calls["start_ns"].clip(low, high)), times(calls["end_ns"].clip(low, high))
     idle = Intervals.span(low, high)
     for account in accounts:
@@ -276,6 +291,12 @@ def _samples(work: Work, stacks: Stacks, folded: Folded, low: int, high: int) ->
         python_samples=pl.lit(1, pl.Int64),
     )
     return [_placed(cpu, work), _placed(python, work)]
+
+
+def _os(calls: pl.DataFrame, work: Work) -> pl.DataFrame:
+    """Calls of the OS runtime; colour and path are those of no operation."""
+    rows = calls.drop("took_ns").with_columns(native=pl.col("stack"), python=pl.lit(-1, pl.Int64))
+    return _placed(rows, work)
 
 
 def _placed(samples: pl.DataFrame, work: Work) -> pl.DataFrame:

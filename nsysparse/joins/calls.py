@@ -48,6 +48,7 @@ def load_calls(trace: Trace) -> pl.DataFrame:
     """
     api = trace.narrow("api", ("start_ns", "end_ns", "thread"))
     if api["start_ns"].null_count() or api["thread"].null_count():  # without these a call can be placed nowhere
+        trace.left_out["api"] = api.select((pl.col("start_ns").is_null() | pl.col("thread").is_null()).sum()).item()
         api = api.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
     calls = trace.shelf.keep(_calls(api, trace))
     return calls.with_columns(pl.int_range(pl.len(), dtype=pl.Int32).alias("call"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -36,6 +36,10 @@ class Backend(Protocol):
         """The export's tables and their columns."""
 
     @property
+    def uri(self) -> str:
+        """URI of a SQLite database with its tables, to be read only."""
+
+    @property
     def size_bytes(self) -> int:
         """Size of the recording."""
 
@@ -64,6 +68,7 @@ class Trace:
         path: What the user named.
         kind: ``sqlite``, ``parquetdir`` or ``nsys-rep``.
         shelf: Where large tables are kept.
+        left_out: Rows that could be placed nowhere, by canonical table; whoever leaves them out says so here.
     """
 
     def __init__(self, backend: Backend, shelf: Shelf | None = None) -> None:
@@ -71,6 +76,7 @@ class Trace:
         self.shelf = shelf or Shelf()
         self.path = backend.path
         self.kind = backend.kind
+        self.left_out: dict[str, int] = {}
         self._frames: dict[str, pl.DataFrame] = {}
         self._domains: pl.DataFrame | None = None
         self._ranges: int | None = None
@@ -164,7 +170,18 @@ class Trace:
             yield _canonical(arrow, table)
         self._rows[source] = total
 
-    def _read(self, table: schema.Table) -> pl.DataFrame:
+    def part(self, name: str, columns: Sequence[str]) -> pl.DataFrame:
+        """Some columns of a canonical table, read alone; nothing is kept.
+
+        Args:
+            name: A key of :data:`nsysparse.schema.TABLES`.
+            columns: Columns of it, in the order of the result.
+        """
+        if name in self._frames:
+            return self._frames[name].select(columns)
+        return self._read(schema.TABLES[name], columns).select(columns)
+
+    def _read(self, table: schema.Table, only: Collection[str] | None = None) -> pl.DataFrame:
         source = table.source(self.tables)
         if source is None:
             return table.empty()
@@ -172,6 +189,8 @@ class Trace:
         kinds = {c.name: c.kind for c in table.columns}
         if not found:
             return table.empty()
+        if only is not None:  # one column at least: it says how many rows there are
+            found = {c: v for c, v in found.items() if c in only} or dict([next(iter(found.items()))])
         arrow = self.backend.read(source, {name: (column, kinds[name]) for name, column in found.items()})
         self._rows[source] = arrow.num_rows
         return _canonical(arrow, table)
