@@ -48,10 +48,9 @@ def judge(scene: Scene, rule: str, share: float, confidence: str) -> tuple[Sever
 
 def window_phrase(scene: Scene) -> str:
     """What the shares of wall time in a finding are shares of."""
-    window = scene.account.window
-    if scene.loading_end_ns > window.start_ns:
-        return "of the window after model loading"
-    return "of the window"
+    if scene.begin_ns == scene.account.window.start_ns:
+        return "of the window"
+    return f"of the window after {'model loading' if scene.begin_ns == scene.loading_end_ns else 'start-up'}"
 
 
 def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None) -> dict[str, Any]:

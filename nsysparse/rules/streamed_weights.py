@@ -17,7 +17,9 @@ When to accept it: when the model does not fit and throughput matters more than 
 that each byte brought in is used more often.
 
 When it may be wrong: inputs of a fixed shape, many tensors a step, look the same. The trace does not show contents; if
-these are inputs, read pageable_copies and serial_copies instead, and raise ``step_bytes``.
+these are inputs, the link is the limit all the same: send less (a smaller type, compressed data, decoding on the
+device), read pageable_copies and serial_copies, and raise ``step_bytes``. A single copy a step counts only if it is
+named as weights, or takes the link twice as long as all kernels take the device.
 """
 
 from __future__ import annotations
@@ -89,8 +91,8 @@ def check(scene: Scene) -> Iterable[Found]:
         scene,
         ID,
         judged,
-        title=f"The same data streamed to the device again and again: {per}, {percent(cost.share(scene))}"
-        f" {window_phrase(scene)} or latency",
+        title=f"The same {'data' if named else 'sizes'} streamed to the device again and again: {per},"
+        f" {percent(cost.share(scene))} {window_phrase(scene)} or latency",
         detail=f"{count(figures['copies'])} copies, {size(figures['bytes'])} in sizes that"
         f" repeat{every(figures)}{from_where(figures)}, at {bandwidth(figures['bandwidth'])} on the GPU"
         f"{to_callers(figures)}: the host was held for {duration(cost.waited_ns)},"
