@@ -14,6 +14,7 @@ BYTES_RATIO = 0.9  # of all bytes to the device
 KERNELS_RATIO = 0.1  # of all kernels that may have run by then
 STARTUP_OPS_RATIO = 0.05  # of a device's operations that may lie in its start-up
 STARTUP_GAP_NS = 10_000_000  # a silence of the device from which what went before it is another phase
+STARTUP_OUTLIER = 2  # times the fifth-longest silence afterwards: what comes again and again is no start-up
 
 
 @dataclass(frozen=True)
@@ -76,16 +77,18 @@ class StartUp:
 def find_startup(work: Work, window: Window) -> StartUp | None:
     """The start-up of a window that nobody chose, or None.
 
-    It ends with the last silence of STARTUP_GAP_NS among the first STARTUP_OPS_RATIO of the operations. Windows of NVTX
-    ranges begin with the second repetition anyway, and a user's window is as the user wants it.
+    It ends with the last silence among the first STARTUP_OPS_RATIO of the operations that is of STARTUP_GAP_NS and that
+    the rest of the window does not know. Windows of NVTX ranges begin with the second repetition anyway, and a user's
+    window is as the user wants it.
     """
     if window.name != "whole":
         return None
     ops = work.all().sort("start_ns", "end_ns")
-    first = int(ops.height * STARTUP_OPS_RATIO)
-    start = ops["start_ns"].to_numpy()[: first + 1]
-    silent = start[1:] - np.maximum.accumulate(ops["end_ns"].to_numpy()[: first + 1])[:-1]
-    long = np.flatnonzero(silent >= STARTUP_GAP_NS)
+    first, start = int(ops.height * STARTUP_OPS_RATIO), ops["start_ns"].to_numpy()
+    silent = start[1:] - np.maximum.accumulate(ops["end_ns"].to_numpy())[:-1]
+    usual = np.sort(silent[first:])[-5:]
+    least = max(STARTUP_GAP_NS, STARTUP_OUTLIER * int(usual[0]) if usual.size else 0)
+    long = np.flatnonzero(silent[:first] >= least)
     if not long.size:
         return None
     led = int(long[-1]) + 1

@@ -168,7 +168,8 @@ def _mark_weights(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
     several = several and (named or not equal or period >= MANY_EQUAL)
     table = equal and moved >= max(period, 1) * s["streamed_weights.table_bytes"]
     took = Intervals.union_of(candidates["from_ns"], candidates["to_ns"]).length
-    alone = table and (named or took >= DOMINATES * scene.account.busy.compute.length)
+    waited = bool(candidates["waits"].any())  # then it is an input, and pageable_copies prices it
+    alone = table and (named or (not waited and took >= DOMINATES * scene.account.busy.compute.length))
     if candidates.height < 3 * period or not (several or alone):
         return copies
     return copies.with_columns(role=pl.when(open_).then(pl.lit("weights")).otherwise("role"))
