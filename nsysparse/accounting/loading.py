@@ -12,6 +12,7 @@ from nsysparse.joins.work import Work
 
 BYTES_RATIO = 0.9  # of all bytes to the device
 KERNELS_RATIO = 0.1  # of all kernels that may have run by then
+LEAST_BYTES = 10_000_000  # less is no model
 STARTUP_OPS_RATIO = 0.05  # of a device's operations that may lie in its start-up
 STARTUP_GAP_NS = 10_000_000  # a silence of the device from which what went before it is another phase
 STARTUP_OUTLIER = 2  # times the fifth-longest silence afterwards: what comes again and again is no start-up
@@ -41,7 +42,7 @@ def find_loading(work: Work) -> Loading | None:
     whole = whole_window(work)
     to_device = work.copies.filter(pl.col("kind") == 1).sort("end_ns")
     total = int(to_device["bytes"].sum())
-    if whole is None or not total or not work.kernels.height:
+    if whole is None or total < LEAST_BYTES or not work.kernels.height:
         return None
     arrived = np.cumsum(to_device["bytes"].fill_null(0).to_numpy())
     at = int(np.searchsorted(arrived, BYTES_RATIO * total))
