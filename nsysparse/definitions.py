@@ -129,7 +129,12 @@ _TERMS = (
         "Where a copy reads and writes. Pageable memory is ordinary host memory: the driver copies it through a buffer"
         " of its own while the caller waits. Pinned memory is page-locked, and the GPU reaches it directly.",
     ),
-    ("peer", "Peer", "CUDA ordinals of the two devices of a peer copy. Its bytes are counted once."),
+    (
+        "peer",
+        "Peer",
+        "The two devices of a peer copy, as GPU numbers where the export maps CUDA ordinals to GPUs. Its bytes are"
+        " counted once, on the device whose stream ran it.",
+    ),
     (
         "count",
         "Count",

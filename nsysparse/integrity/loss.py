@@ -110,7 +110,9 @@ def _never_seen(calls: pl.DataFrame, without: pl.DataFrame) -> pl.DataFrame:
     run = (pl.col("missing") != pl.col("missing").shift(1)).fill_null(True).over("thread").cum_sum()
     alone = pl.col("missing").all().over("thread")
     marked = marked.with_columns(run=run).with_columns(long=alone | (pl.len().over("thread", "run") > BESIDE))
-    names = marked.group_by("name").agg(pl.col("missing").all(), pl.col("long").any()).filter("missing", ~pl.col("long"))
+    names = (
+        marked.group_by("name").agg(pl.col("missing").all(), pl.col("long").any()).filter("missing", ~pl.col("long"))
+    )
     return without.filter(pl.col("name").is_in(names["name"].implode()))
 
 

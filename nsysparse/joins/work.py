@@ -34,6 +34,7 @@ class Work:
         calls: See :func:`nsysparse.joins.calls.load_calls`, with ``waits`` (the call blocks its thread).
         ranges: NVTX ranges.
         devices: See :func:`nsysparse.joins.devices.find_devices`.
+        keys: (``process``, ``ordinal``) to ``device``, as found there.
     """
 
     kernels: pl.DataFrame
@@ -45,6 +46,7 @@ class Work:
     calls: pl.DataFrame
     ranges: Ranges
     devices: pl.DataFrame
+    keys: pl.DataFrame
 
     def all(self) -> pl.DataFrame:
         """All operations that a call can have sent: JOINED plus ``kind`` and ``bytes`` (NULL for kernels)."""
@@ -113,6 +115,7 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
         calls,
         ranges,
         devices,
+        keys,
     )
 
 

@@ -63,9 +63,9 @@ class RuleRun:
 
     Attributes:
         outcomes: One or more a rule and device.
-        lost: Exclusive split of each device's time without a kernel: ``device``, ``finding`` (an id, LOADING, STARTUP
-            or UNEXPLAINED), ``lost_ns``, ``window_ratio``; the rows of a device add up to all of its window's time without
-            a kernel.
+        lost: Exclusive split of each device's time without a kernel: ``device``, ``finding`` (an id, LOADING,
+            STARTUP or UNEXPLAINED), ``lost_ns``, ``window_ratio``; the rows of a device add up to all of its window's
+            time without a kernel.
     """
 
     outcomes: tuple[Outcome, ...]

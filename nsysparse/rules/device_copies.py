@@ -76,12 +76,14 @@ def _found(scene: Scene, copies: pl.DataFrame, peer: bool) -> Iterable[Found]:
         judged = (Severity.INFO, "high")
     figures = copy_figures(scene, copies) | {"pairs": _pairs(copies) if peer else None}
     what = "Peer copies" if peer else "Copies within the device"
-    pairs = f" ({', '.join(f'device {k}' for k in _pairs(copies))})" if peer else ""
+    pairs = f" ({', '.join(_pairs(copies))})" if peer else ""
+    waited = "" if cost.held_up_ns else "; no kernel waited for them"
     yield make(
         scene,
         ID,
         judged,
-        title=f"{what}{pairs}: {count(figures['copies'])}, {size(figures['bytes'])}, {percent(exposed)} of the window",
+        title=f"{what}{pairs}: {count(figures['copies'])}, {size(figures['bytes'])}, {percent(exposed)} of the"
+        f" window{waited}",
         detail=f"{count(figures['copies'])} copies of"
         f" {size(figures['median_bytes'])}{every(figures)}{from_where(figures)} at"
         f" {bandwidth(figures['bandwidth'])} ran with no kernel beside them for {duration(figures['exposed_ns'])}"
@@ -96,7 +98,7 @@ def _found(scene: Scene, copies: pl.DataFrame, peer: bool) -> Iterable[Found]:
 
 
 def _pairs(copies: pl.DataFrame) -> dict[str, dict[str, Any]]:
-    """Copies, bytes and bandwidth by pair of CUDA ordinals."""
+    """Copies, bytes and bandwidth by pair of devices."""
     took = (pl.col("end_ns") - pl.col("start_ns")).sum()
     table = (
         copies.group_by(pl.col("peer").fill_null("n/a"))

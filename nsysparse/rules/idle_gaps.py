@@ -143,7 +143,7 @@ def _cause(scene: Scene, figures: dict[str, Any]) -> str:
         known = scene.recording.osrt.height or scene.recording.samples.height
         return WORKING if known else UNTRACED
     asked, outside = scene.account.requests, figures["outside_ranges_ns"] or 0
-    names = asked.frame["name"] if asked is not None and asked.frame is not None else []
+    names = asked.frame["name"].unique().to_list() if asked is not None and asked.frame is not None else []
     if any(REQUEST.search(str(n)) for n in names) and outside >= OUTSIDE_REQUESTS * figures["gaps_ns"]:
         return NO_WORK
     functions = figures["os_functions"]
@@ -243,7 +243,9 @@ def _sampled(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, Any]]:
 def _detail(figures: dict[str, Any], cost: Price) -> str:
     spent: dict[str, int] = figures["by_activity_ns"]
     shown = [f"{duration(n)} {SAID[a]}" for a, n in list(spent.items())[:2]]
-    text = f"In these gaps, {duration(cost.bound_ns)} in all, the thread that ended them was {'; '.join(shown)}."
+    total = int(figures["gaps_ns"])
+    rest = f" ({duration(cost.bound_ns)} without what other findings hold)" if total > cost.bound_ns else ""
+    text = f"In these gaps, {duration(total)} in all{rest}, the thread that ended them was {'; '.join(shown)}."
     outside = figures["outside_ranges_ns"]
     if isinstance(outside, int) and outside > 0:
         text += f" {duration(outside)} lie outside every NVTX range."

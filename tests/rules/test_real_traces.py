@@ -343,7 +343,7 @@ def test_graph_replay_copies_in_sequence() -> None:
 
 def test_p2p_names_both_directions() -> None:
     found = [f for f in analysis("p2p").findings if f.rule == "device_copies"]
-    assert {next(iter(f.evidence["pairs"])) for f in found} == {"0 to 1", "1 to 0"}
+    assert {next(iter(f.evidence["pairs"])) for f in found} == {"GPU 0 to GPU 1", "GPU 1 to GPU 0"}
     for f in found:
         assert f.severity is Severity.INFO
         assert (f.evidence["copies"], f.evidence["bytes"]) == (29, 29 * 8_000_000)
