@@ -58,20 +58,19 @@ def detail_copies(work: Work, busy: Busy) -> pl.DataFrame:
 
 def _peers(copies: pl.DataFrame, work: Work) -> pl.Series:
     """The two devices of each peer copy, ``GPU 0 to GPU 1``, by the table that maps ordinals; NULL for other copies."""
-    names = work.keys.join(work.devices.select("device", "label"), on="device").select(
-        "process", "ordinal", name=pl.col("label").str.replace(r" \(.*$", "")
-    )
     sides = copies.select("kind", "process", "src_ordinal", "dst_ordinal")
     for side in ("src", "dst"):
         sides = sides.join(
-            names.rename({"ordinal": f"{side}_ordinal", "name": side}),
+            work.peers.rename({"ordinal": f"{side}_ordinal", "name": side}),
             on=["process", f"{side}_ordinal"],
             how="left",
             maintain_order="left",
         )
-        unknown = pl.format("CUDA device {}", pl.col(f"{side}_ordinal").cast(pl.String).fill_null("?"))
-        sides = sides.with_columns(pl.coalesce(side, unknown))
-    return sides.select(pl.when(pl.col("kind") == 10).then(pl.format("{} to {}", "src", "dst"))).to_series()
+    return sides.select(
+        pl.when(pl.col("kind") == schema.PEER_KIND).then(
+            pl.format("{} to {}", pl.col("src").fill_null("?"), pl.col("dst").fill_null("?"))
+        )
+    ).to_series()
 
 
 def _named(column: str, names: dict[int, str]) -> pl.Expr:

@@ -12,7 +12,7 @@ import polars as pl
 
 from nsysparse import schema
 from nsysparse.joins.calls import find_calls, load_calls
-from nsysparse.joins.devices import find_devices
+from nsysparse.joins.devices import find_devices, name_peers
 from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, load_ranges
 from nsysparse.source import Trace
 
@@ -34,7 +34,7 @@ class Work:
         calls: See :func:`nsysparse.joins.calls.load_calls`, with ``waits`` (the call blocks its thread).
         ranges: NVTX ranges.
         devices: See :func:`nsysparse.joins.devices.find_devices`.
-        keys: (``process``, ``ordinal``) to ``device``, as found there.
+        peers: Names of the devices of peer copies: ``process``, ``ordinal``, ``name``.
     """
 
     kernels: pl.DataFrame
@@ -46,7 +46,7 @@ class Work:
     calls: pl.DataFrame
     ranges: Ranges
     devices: pl.DataFrame
-    keys: pl.DataFrame
+    peers: pl.DataFrame
 
     def all(self) -> pl.DataFrame:
         """All operations that a call can have sent: JOINED plus ``kind`` and ``bytes`` (NULL for kernels)."""
@@ -115,7 +115,7 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
         calls,
         ranges,
         devices,
-        keys,
+        name_peers(trace, parts["copies"]),
     )
 
 

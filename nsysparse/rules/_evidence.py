@@ -56,6 +56,7 @@ def window_phrase(scene: Scene) -> str:
 def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None) -> dict[str, Any]:
     """Figures of a set of copies, and who sends them."""
     window = scene.account.window
+    alone = Intervals.union_of(copies["from_ns"], copies["to_ns"]) & scene.lost
     n, size = int(copies["copy_count"].sum()), int(copies["bytes"].sum())
     took = int((copies["end_ns"] - copies["start_ns"]).sum())
     direct = copies.filter("direct")
@@ -64,13 +65,15 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
     figures: dict[str, Any] = {
         "copies": n,
         "bytes": size,
-        "median_bytes": copies["bytes"].median(),
+        "median_bytes": lower_median(copies["bytes"]),
         "bytes_per_request": size / scene.requests if scene.requests else None,
         "requests": scene.requests,
-        "bytes_per_second": size / (window.length_ns / 1e9),
+        "bytes_per_second": size / (scene.wall_ns / 1e9),
         "gpu_time_ns": took,
         "exposed_ns": int(copies["exposed_ns"].sum()),
         "exposed_window_ratio": int(copies["exposed_ns"].sum()) / window.length_ns,
+        "alone_ns": alone.length,
+        "alone_wall_ratio": alone.length / scene.wall_ns,
         "in_call_ns": in_call if direct.height else None,
         "in_call_window_ratio": in_call / window.length_ns if direct.height else None,
         "bandwidth": size * 1e9 / took if took else None,
@@ -86,6 +89,12 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
             for t, s in waits.spans.items()
         ]
     return figures
+
+
+def lower_median(sizes: pl.Series) -> int | None:
+    """The median, and of an even number the lower of the two in the middle: a size that did occur."""
+    median = sizes.quantile(0.5, "lower")
+    return None if median is None else int(median)
 
 
 def _call_bandwidth(direct: pl.DataFrame) -> float | None:

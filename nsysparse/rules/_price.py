@@ -35,6 +35,7 @@ class Price:
         around_ns: Silent host time around the calls that was told to belong to them; None when that cannot be told.
         held_up_ns: Time in which these copies kept a submitted kernel from starting.
         latency_ratio: Share of the requests' latency, by the thread of each; None without requests.
+        of_calls: Whether these are the instants of calls at all; if not, nobody waited in them that we know of.
     """
 
     bound_ns: int
@@ -46,6 +47,7 @@ class Price:
     around_ns: int | None
     held_up_ns: int
     latency_ratio: float | None
+    of_calls: bool = True
 
     def wall_ratio(self, scene: Scene) -> float:
         """Share of the window, without the phase that loads a model."""
@@ -62,9 +64,9 @@ class Price:
             "bound_window_ratio": self.bound_ns / scene.account.window.length_ns,
             "bound_wall_ratio": self.wall_ratio(scene),
             "bound_latency_ratio": self.latency_ratio,
-            "host_waited_ns": self.waited_ns,
-            "idle_while_host_waited_ns": self.idle_while_ns,
-            "idle_after_ns": self.after_ns,
+            "host_waited_ns": self.waited_ns if self.of_calls else None,
+            "idle_while_host_waited_ns": self.idle_while_ns if self.of_calls else None,
+            "idle_after_ns": self.after_ns if self.of_calls else None,
             "around_ns": self.around_ns,
             "held_up_ns": self.held_up_ns,
         }

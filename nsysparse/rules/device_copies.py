@@ -68,13 +68,13 @@ def check(scene: Scene) -> Iterable[Found]:
 
 def _found(scene: Scene, copies: pl.DataFrame, peer: bool) -> Iterable[Found]:
     cost = price(scene, Waits({}, scene.turns.head(0)), copies)
-    exposed = int(copies["exposed_ns"].sum()) / scene.account.window.length_ns
+    figures = copy_figures(scene, copies) | {"pairs": _pairs(copies) if peer else None}
+    exposed = float(figures["alone_wall_ratio"])
     judged = judge(scene, ID, cost.share(scene), "medium")
     if judged is None:
         if exposed < scene.settings[f"{ID}.traffic_ratio"]:
             return
         judged = (Severity.INFO, "high")
-    figures = copy_figures(scene, copies) | {"pairs": _pairs(copies) if peer else None}
     what = "Peer copies" if peer else "Copies within the device"
     pairs = f" ({', '.join(_pairs(copies))})" if peer else ""
     waited = "" if cost.held_up_ns else "; no kernel waited for them"
@@ -82,13 +82,13 @@ def _found(scene: Scene, copies: pl.DataFrame, peer: bool) -> Iterable[Found]:
         scene,
         ID,
         judged,
-        title=f"{what}{pairs}: {count(figures['copies'])}, {size(figures['bytes'])}, {percent(exposed)} of the"
-        f" window{waited}",
+        title=f"{what}{pairs}: {count(figures['copies'])}, {size(figures['bytes'])}, {percent(exposed)}"
+        f" {window_phrase(scene)}{waited}",
         detail=f"{count(figures['copies'])} copies of"
         f" {size(figures['median_bytes'])}{every(figures)}{from_where(figures)} at"
-        f" {bandwidth(figures['bandwidth'])} ran with no kernel beside them for {duration(figures['exposed_ns'])}"
-        f" ({percent(exposed)} of the window) and held submitted kernels up for {duration(cost.held_up_ns)}"
-        f" ({percent(cost.wall_ratio(scene))} {window_phrase(scene)}).",
+        f" {bandwidth(figures['bandwidth'])} ran with no kernel beside them for {duration(figures['alone_ns'])}"
+        f" ({percent(exposed)} {window_phrase(scene)}) and held submitted kernels up for {duration(cost.held_up_ns)}"
+        f" ({percent(cost.wall_ratio(scene))}).",
         remedy=worded(scene, REMEDY),
         price=cost,
         figures=figures,

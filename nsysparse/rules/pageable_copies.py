@@ -137,7 +137,10 @@ def _detail(scene: Scene, figures: dict[str, Any], bound: int, waited: int) -> s
     inside = figures["ranges_latency_ratio"]
     if isinstance(inside, float):
         text += f" The NVTX ranges that hold nothing but these copies are {percent(inside)} of request latency."
-    idle = scene.account.busy.idle.length / scene.account.window.length_ns
+    idle = scene.idle.length / scene.wall_ns
     if idle > 0.5:
-        text += f" The GPU is idle for {percent(idle)} of the window: the host is the limit; this is part of its work."
+        text += (
+            f" The GPU is idle for {percent(idle)} {window_phrase(scene)}: the host is the limit, and this is part of"
+        )
+        text += " its work."
     return text
