@@ -313,7 +313,8 @@ _TERMS = (
         "Finding",
         "What a rule has to say. Severity follows what there is to win as a share of wall time or of request latency;"
         " confidence says how sure the rule is of the cause; the bound is the most that winning it back could bring in"
-        " the window.",
+        " the window. Bounds of several findings overlap where they speak of the same instants: what is shown as in no"
+        " finding above is what remains when each instant counts once, and only that may be added up.",
     ),
     (
         "lost-time",

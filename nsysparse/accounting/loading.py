@@ -84,7 +84,8 @@ def find_startup(work: Work, window: Window) -> StartUp | None:
     """
     if window.name != "whole":
         return None
-    ops = work.all().sort("start_ns", "end_ns")
+    frames = (work.kernels, work.copies, work.memsets, work.graphs)
+    ops = pl.concat(f.select("start_ns", "end_ns") for f in frames).sort("start_ns")
     first, start = int(ops.height * STARTUP_OPS_RATIO), ops["start_ns"].to_numpy()
     silent = start[1:] - np.maximum.accumulate(ops["end_ns"].to_numpy())[:-1]
     usual = np.sort(silent[first:])[-5:]

@@ -29,7 +29,7 @@ from nsysparse.report.sections import find_sections
 from nsysparse.report.tables import TableView, by_name, cell, table
 from nsysparse.report.text import visible
 from nsysparse.report.timeline import zoom_to
-from nsysparse.rules._labels import label, meaning
+from nsysparse.rules._labels import LABELS, label
 
 CELLS = 36_000  # that the tables of all devices may hold, so that no trace makes a page of more than 5 MB
 COLUMNS = 180  # of all tables of one device
@@ -116,7 +116,7 @@ def template_functions(devices: list[DeviceView], shown: int) -> dict[str, Any]:
         "chart_data": _json,
         "device_label": partial(_label, labels),
         "evidence_label": label,
-        "evidence_meaning": meaning,
+        "evidence_labels": LABELS,
         "timeline_slice": partial(_timeline_slice, {d.account.number: d for d in devices if d.charted}),
     }
 

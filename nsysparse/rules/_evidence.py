@@ -53,6 +53,13 @@ def window_phrase(scene: Scene) -> str:
     return f"of the window after {'model loading' if scene.begin_ns == scene.loading_end_ns else 'start-up'}"
 
 
+def of_wall(scene: Scene, cost: Price) -> str:
+    """The bound as a share of wall time, and of request latency where it is more of that."""
+    text = f"{percent(cost.wall_ratio(scene))} {window_phrase(scene)}"
+    latency = cost.latency_ratio or 0.0
+    return f"{text}, {percent(latency)} of request latency" if latency > cost.wall_ratio(scene) else text
+
+
 def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None) -> dict[str, Any]:
     """Figures of a set of copies, and who sends them."""
     window = scene.account.window

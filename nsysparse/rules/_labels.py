@@ -202,8 +202,3 @@ LABELS: dict[str, Label] = {name: Label(*texts) for name, texts in _ALL.items()}
 def label(name: str) -> str:
     """What a figure is called in the report; names that are data (a function, a direction) are shown as they are."""
     return LABELS[name].text if name in LABELS else name
-
-
-def meaning(name: str) -> str:
-    """What it is; empty for names that are data."""
-    return LABELS[name].meaning if name in LABELS else ""

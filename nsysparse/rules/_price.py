@@ -34,7 +34,8 @@ class Price:
         after_ns: Time without a kernel right after the calls, within the bound.
         around_ns: Silent host time around the calls that was told to belong to them; None when that cannot be told.
         held_up_ns: Time in which these copies kept a submitted kernel from starting.
-        latency_ratio: Share of the requests' latency, by the thread of each; None without requests.
+        latency_ratio: Share of the requests' latency, by the thread of each; None without requests. What was held up
+            on the device makes a request longer only while a thread waits for the device.
         of_calls: Whether these are the instants of calls at all; if not, nobody waited in them that we know of.
     """
 
@@ -153,7 +154,7 @@ def price(
         after,
         None if around is None else sum((a - waits.spans.get(t, none)).length for t, a in around.items()),
         held.length,
-        latency_ratio(scene, by_thread, held),
+        latency_ratio(scene, by_thread, held & scene.account.host.blocked),
     )
 
 

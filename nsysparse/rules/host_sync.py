@@ -28,14 +28,14 @@ from typing import Any
 
 import polars as pl
 
-from nsysparse.rules._evidence import Found, judge, make, thread_name, window_phrase, worst_spans
+from nsysparse.rules._evidence import Found, judge, make, of_wall, thread_name, worst_spans
 from nsysparse.rules._frameworks import CUDA, JAX, PYTORCH, worded
 from nsysparse.rules._periods import cadence
 from nsysparse.rules._price import Price, Waits, price, waits_for, waits_in
 from nsysparse.rules._roles import RECURS_IN, TO_HOST
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import shares
-from nsysparse.units import count, duration, percent
+from nsysparse.units import count, duration
 
 ID = "host_sync"
 NEEDS = ("calls", "kernels")
@@ -74,8 +74,7 @@ def check(scene: Scene) -> Iterable[Found]:
         scene,
         ID,
         judged,
-        title=f"{count(waits.calls.height)} synchronizations in the loop cost at most {percent(cost.wall_ratio(scene))}"
-        f" {window_phrase(scene)}",
+        title=f"{count(waits.calls.height)} synchronizations in the loop cost at most {of_wall(scene, cost)}",
         detail=_detail(scene, figures, cost),
         remedy=worded(scene, REMEDY),
         price=cost,

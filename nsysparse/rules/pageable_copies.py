@@ -139,8 +139,6 @@ def _detail(scene: Scene, figures: dict[str, Any], bound: int, waited: int) -> s
         text += f" The NVTX ranges that hold nothing but these copies are {percent(inside)} of request latency."
     idle = scene.idle.length / scene.wall_ns
     if idle > 0.5:
-        text += (
-            f" The GPU is idle for {percent(idle)} {window_phrase(scene)}: the host is the limit, and this is part of"
-        )
-        text += " its work."
+        text += f" The GPU is idle for {percent(idle)} {window_phrase(scene)}: the host is the limit."
+        text += " These copies are part of its work."
     return text

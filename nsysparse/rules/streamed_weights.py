@@ -33,8 +33,8 @@ from nsysparse.rules._evidence import (
     from_where,
     judge,
     make,
+    of_wall,
     to_callers,
-    window_phrase,
     worst_copies,
 )
 from nsysparse.rules._frameworks import CUDA, LLAMA_CPP, PYTORCH, worded
@@ -44,7 +44,7 @@ from nsysparse.rules._reach import pinned_reference
 from nsysparse.rules._roles import WEIGHTS, names_of
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares
-from nsysparse.units import bandwidth, count, duration, percent, size
+from nsysparse.units import bandwidth, count, duration, size
 
 ID = "streamed_weights"
 NEEDS = ("calls", "visible copies", "kernels")
@@ -92,7 +92,7 @@ def check(scene: Scene) -> Iterable[Found]:
         ID,
         judged,
         title=f"The same {'data' if named else 'sizes'} streamed to the device again and again: {per},"
-        f" {percent(cost.share(scene))} {window_phrase(scene)} or latency",
+        f" {of_wall(scene, cost)}",
         detail=f"{count(figures['copies'])} copies, {size(figures['bytes'])} in sizes that"
         f" repeat{every(figures)}{from_where(figures)}, at {bandwidth(figures['bandwidth'])} on the GPU"
         f"{to_callers(figures)}: the host was held for {duration(cost.waited_ns)},"
