@@ -39,9 +39,9 @@ def cuda_each_batch() -> Result:
     return {"h2d": moved}
 
 
-@pattern("pageable_copies")
+@pattern("idle_gaps")
 def asarray_each_step() -> Result:
-    """CuPy: asarray of a NumPy block of 24 MB before each step; the result comes back with get()."""
+    """CuPy: asarray of a NumPy block of 24 MB before each step: the host copies it into a pinned buffer of CuPy's."""
     import cupy
     import numpy as np
 
@@ -53,9 +53,9 @@ def asarray_each_step() -> Result:
     return {"h2d": moved, "d2h": 150 * 512 * 4}
 
 
-@pattern("pageable_copies")
+@pattern("idle_gaps")
 def arrays_into_jit() -> Result:
-    """JAX: NumPy arrays of 32 MB handed to a jitted function, each call; the copy is synchronous with the caller."""
+    """JAX: NumPy arrays of 32 MB handed to a jitted function, each call: the host copies them to a buffer of XLA's."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -158,9 +158,9 @@ def recurrent_state_saved() -> Result:
 # --- 3: scalar read-back ---
 
 
-@pattern("scalar_readback")
+@pattern("launch_bound")
 def while_not_done() -> Result:
-    """``while not done.all()``: a truth value read from the device after each 150 us of work; no NVTX."""
+    """``while not done.all()``: what everybody suspects, but the device has run dry before nearly every read."""
     import torch
 
     net = mlp(4096, 2)
@@ -217,24 +217,6 @@ def wait_for_each_kernel() -> Result:
         for _ in range(4_000):
             scale(x, x)
             stream.synchronize()
-    return {}
-
-
-@pattern("host_sync", BACKTRACES)
-def event_after_each_stage() -> Result:
-    """Three stages a step, an event recorded and waited for after each; stages of a few hundred microseconds."""
-    import torch
-
-    net = mlp(4096, 1)
-    x, done = torch.randn(4096, 4096, device=DEVICE).half(), torch.cuda.Event()
-    with torch.inference_mode():
-        for _ in range(400):
-            y = x[:1024]
-            for _ in range(3):
-                y = net(y)
-                done.record()
-                done.synchronize()
-                time.sleep(0.0001)
     return {}
 
 
@@ -375,7 +357,7 @@ def narrow_tiles() -> Result:
         moved += rows * width
         x = cupy.tanh(x @ x)
         if step % 50 == 49:
-            whole.data.copy_from_async(host, whole.nbytes, stream)
+            rt.memcpyAsync(whole.data.ptr, host.ptr, whole.nbytes, rt.memcpyHostToDevice, stream.ptr)
             moved += whole.nbytes
             stream.synchronize()
     return {"h2d": moved}
@@ -402,24 +384,6 @@ def double_buffer_by_copy() -> Result:
 
 
 # --- 10: unified memory ---
-
-
-@pattern("unified_memory", "--cuda-um-cpu-page-faults=true --cuda-um-gpu-page-faults=true")
-def prefetched_to_and_fro() -> Result:
-    """Managed memory of 256 MB, prefetched to the device and to the host and back again each step: no faults."""
-    import cupy
-
-    rt, size = cupy.cuda.runtime, 256_000_000
-    memory = cupy.cuda.malloc_managed(size)
-    x = cupy.ndarray((size // 4,), cupy.float32, memory)
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        for _ in range(25):
-            rt.memPrefetchAsync(memory.ptr, size, 0, stream.ptr)
-            x *= 1.0001
-            rt.memPrefetchAsync(memory.ptr, size, -1, stream.ptr)
-            stream.synchronize()
-    return {}
 
 
 @pattern("unified_memory")
