@@ -383,6 +383,25 @@ def double_buffer_by_copy() -> Result:
     return {"d2d": moved}
 
 
+@pattern("device_copies")
+def pipeline_over_peers() -> Result:
+    """Two stages on two GPUs, 268 MB handed over a step on the stream that computes; needs two GPUs."""
+    import torch
+
+    first, second = mlp(4096, 6), mlp(4096, 6).to("cuda:1")
+    x, moved = torch.randn(8192, 4096, device=DEVICE).half(), 0
+    with torch.inference_mode():
+        for step in range(200):
+            with span("step"):
+                handed = first(x).repeat(4, 1).to("cuda:1", non_blocking=True)
+                second(handed[:8192])
+                moved += handed.numel() * 2
+                if step % 10 == 9:
+                    torch.cuda.synchronize(1)
+                    torch.cuda.synchronize(0)
+    return {"p2p": moved}
+
+
 # --- 10: unified memory ---
 
 

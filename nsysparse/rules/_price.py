@@ -119,6 +119,7 @@ def price(
     around: Mapping[int, Intervals] | None = None,
     ahead: Waits | None = None,
     held_up: bool = True,
+    queued: Intervals | None = None,
 ) -> Price:
     """Price some blocking calls and copies.
 
@@ -130,14 +131,16 @@ def price(
         ahead: Those of the calls without which the thread could have gone on; by default all. What a thread waits for
             because it needs it does not let it run ahead.
         held_up: Whether the time in which the copies held a submitted kernel up counts as well.
+        queued: Idle time that no thread can shorten, because its next operation had been sent before it began.
     """
     by_thread, after, none = {}, 0, Intervals.none()
+    queued = queued or none
     own = none if copies is None else Intervals.union_of(copies["from_ns"], copies["to_ns"])
-    to_win = scene.idle | (own & scene.lost)
+    to_win = (scene.idle | (own & scene.lost)) - queued
     for thread, spans in waits.spans.items():
         inside = spans & to_win
         free = (waits if ahead is None else ahead).spans.get(thread, none)
-        following = _idle_after(scene, thread, free)
+        following = _idle_after(scene, thread, free) - queued
         nearby = (around or {}).get(thread, none) & scene.lost
         by_thread[thread] = inside | following | nearby
         after += (following - inside - nearby).length

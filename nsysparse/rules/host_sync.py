@@ -30,6 +30,7 @@ import polars as pl
 
 from nsysparse.rules._evidence import Found, judge, make, of_wall, thread_name, worst_spans
 from nsysparse.rules._frameworks import CUDA, JAX, PYTORCH, worded
+from nsysparse.rules._gaps import queued_time
 from nsysparse.rules._periods import cadence
 from nsysparse.rules._price import Price, Waits, price, waits_for, waits_in
 from nsysparse.rules._roles import RECURS_IN, TO_HOST
@@ -65,7 +66,7 @@ def check(scene: Scene) -> Iterable[Found]:
         return
     waits = waits_in(scene, calls)
     free = waits_in(scene, calls.filter(~pl.col("needed")))
-    cost = price(scene, waits, ahead=free)
+    cost = price(scene, waits, ahead=free, queued=queued_time(scene))
     judged = judge(scene, ID, cost.share(scene), "medium")
     if judged is None:
         return

@@ -42,6 +42,7 @@ LEADS = {
     "pageable_workers": "pageable_copies",
     "pinned_buffer_each_step": "allocation_churn",
     "pinned_in_sequence": "serial_copies",
+    "pipeline_over_peers": "device_copies",
     "python_between_steps": "idle_gaps",
     "results_in_sequence": "serial_copies",
     "session_swap": "state_offload",
@@ -263,6 +264,29 @@ def test_a_cache_swapped_out_and_in_is_state_and_no_weights() -> None:
     assert f.evidence["direction"] == "both"
     assert (f.evidence["bytes"], f.evidence["copies"]) == moved[0]
     assert f.bound_ns <= window.length_ns - length(union(name, "KERNEL"))
+
+
+def test_peer_copies_between_stages_are_named_by_gpu() -> None:
+    """One GPU hands 268 MB a step to the other; that one waits for it, and for no host."""
+    name = "pipeline_over_peers"
+    f, (sender, receiver) = finding(name, "device_copies"), analysis(name).devices
+    low, high = sender.window.start_ns, sender.window.end_ns
+    mine = f"deviceId = 0 AND start BETWEEN {low} AND {high}"
+    rows = sql(
+        unpacked(name), f"SELECT count(*), sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind = 10 AND {mine}"
+    )
+    assert (
+        [tuple(f.evidence["pairs"]["GPU 0 to GPU 1"][k] for k in ("copies", "bytes"))]
+        == rows
+        == [(199, 53_418_655_744)]
+    )
+    copies, kernels = (merged(spans(name, t, "deviceId = 0"), low, high) for t in ("MEMCPY", "KERNEL"))
+    assert f.evidence["alone_ns"] == length(copies) - overlap(copies, kernels)
+    assert 0.8 * f.evidence["alone_ns"] < f.bound_ns == f.evidence["held_up_ns"] <= f.evidence["alone_ns"]
+    # Most of the receiver's idle time lies inside the host's waits, and yet the kernels that end it had been sent.
+    waits = [o for o in analysis(name).findings if (o.rule, o.device) == ("host_sync", receiver.number)]
+    assert all(w.bound_ns < 0.3 * receiver.busy.idle.length for w in waits)
+    assert all(w.severity < Severity.HIGH for w in waits)
 
 
 def test_idle_between_requests_is_for_information() -> None:
