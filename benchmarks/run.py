@@ -29,7 +29,10 @@ HERE = Path(__file__).parent
 OUT = HERE.parent / "out" / "bench"
 SHAPES = ("default", "flat", "deep", "unfinished", "equal", "names", "many")
 LIBRARIES = ("polars", "pyarrow", "numpy", "adbc-driver-sqlite")
-STATS = ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_gpu_mem_time_sum", "nvtx_sum", "nvtx_gpu_proj_sum", "nvtx_kern_sum")
+STATS = (  # of nsys's reports those that read and join in different ways
+    *("cuda_gpu_kern_sum", "cuda_gpu_kern_gb_sum", "cuda_api_sum", "cuda_api_trace", "cuda_gpu_mem_time_sum"),
+    *("cuda_gpu_trace", "cuda_kern_exec_sum", "nvtx_sum", "nvtx_pushpop_trace", "nvtx_gpu_proj_sum", "nvtx_kern_sum"),
+)
 STAGES = ("starting", "opening", "reading", "joining", "checking", "accounting", "running", "rendering", "writing")
 LIMIT_S = 3_600
 
@@ -97,6 +100,16 @@ def commands(trace: Path, folder: Path, wanted: list[str], number: int) -> Itera
     if "flamegraph" in COMMANDS:
         page = str(folder / "flame.html")
         found["flamegraph"] = [*program, "flamegraph", name, "-o", page, "--force"]
+    if "export" in COMMANDS:
+        found["export parquet"] = [
+            *program,
+            "export",
+            name,
+            "--format",
+            "parquet",
+            "-o",
+            str(folder / f"tables-{number}"),
+        ]
     if nsys := shutil.which("nsys"):
         peer = [nsys, "stats", "--force-export=false", "--format", "csv", "--quiet"]
         found |= {f"nsys stats {r}": [*peer, "--report", r, name] for r in STATS}

@@ -381,8 +381,8 @@ class ExportBuilder:
     def overhead(self, name: str, start: int, end: int, tid: int) -> None:
         self.row("PROFILER_OVERHEAD", start=start, end=end, globalTid=tid, nameId=self.string(name))
 
-    def osrt(self, name: str, start: int, end: int, tid: int) -> None:
-        more = {"nameId": self.string(name), "eventClass": OSRT, "nestingLevel": 0}
+    def osrt(self, name: str, start: int, end: int, tid: int, callchain: int = 0) -> None:
+        more = {"nameId": self.string(name), "eventClass": OSRT, "nestingLevel": 0, "callchainId": callchain}
         self.row("OSRT_API", start=start, end=end, globalTid=tid, **more)
 
     def callchain(self, chain_id: int, frames: Sequence[Frame], table: str = "CUDA_CALLCHAINS") -> int:

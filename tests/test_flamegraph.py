@@ -26,6 +26,7 @@ from stack_cases import (
 )
 from traces import trace_path
 
+from nsysparse import units
 from nsysparse.accounting.device import Options
 from nsysparse.analysis import analyze
 from nsysparse.cli import cli
@@ -137,6 +138,37 @@ def test_totals_are_plain_sql(name):
     pids = {p for (p,) in sql(trace_path(name), "SELECT DISTINCT globalTid >> 24 FROM COMPOSITE_EVENTS")}
     assert len(pids) == 1  # else only the program's would count
     assert flame.total("cpu_samples") == samples[0][0]
+
+
+@pytest.mark.parametrize("name", ["llama_default", "state_checkpoint", "train_item", "loader", "threads"])
+def test_os_runtime_calls_add_up_to_the_threads_own_time(name, analysis_of):
+    flame = flame_of(name)
+    low, high = flame.window
+    total = 0
+    for thread in {t for a in analysis_of(name, "whole").devices for t in a.host.threads["thread"].to_list()}:
+        query = 'SELECT max(start, ?), min("end", ?) FROM OSRT_API WHERE globalTid = ? AND start < ? AND "end" > ?'
+        reach = low
+        for start, end in sorted(sql(trace_path(name), query, low, high, thread, high, low)):
+            total += max(0, end - max(start, reach))
+            reach = max(reach, end)
+    assert flame.total("os_ns") == total > 0
+    row = flame.coverage.filter(pl.col("kind") == "OS runtime calls").row(0, named=True)
+    assert 0 < row["by_call"] <= row["of_operations"]
+    assert row["operations_ratio"] < row["time_ratio"]  # only long calls have a stack
+
+
+def test_os_runtime_calls_say_what_a_thread_waits_for():
+    flame = flame_of("llama_default")
+    waits = sum_where(flame, "os_ns", "server_queue::start_loop", "pthread_cond_clockwait")
+    query = """SELECT sum("end" - start) FROM OSRT_API WHERE callchainId IN (SELECT c.id FROM OSRT_CALLCHAINS c
+        JOIN StringIds s ON s.id = c.symbol WHERE s.value LIKE 'server_queue::start_loop(%')
+        AND nameId = (SELECT id FROM StringIds WHERE value = 'pthread_cond_clockwait') AND start >= ? AND "end" <= ?"""
+    whole = sql(trace_path("llama_default"), query, *flame.window)[0][0]
+    assert 0 < whole <= waits  # a call that crosses the window's edge counts with the part inside
+    texts = flame.labels["text"].to_list()
+    # The call is a level of its own, not also the stack's last frame.
+    leaves = [[texts[i] for i in p] for p in flame.paths.to_lists()]
+    assert not any(len(p) > 1 and p[-1] == p[-2] == "pthread_cond_clockwait" for p in leaves)
 
 
 # --- levels and trees ---
@@ -286,6 +318,36 @@ def test_difference_shows_what_vanished():
         assert difference.new_values[:, column].sum() == new.total(key)
 
 
+def test_difference_says_what_changed_in_all(tmp_path):
+    """Per second a faster run looks busier: the wall time of a request must stand beside it."""
+    files = [trace_path(n) for n in ("llama_default", "llama_nosave")]
+    edges = 'SELECT min(start), max("end") FROM ({})'.format(
+        " UNION ALL ".join(f'SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_{t}' for t in ("KERNEL", "MEMCPY", "MEMSET"))
+    )
+    walls = [b - a for a, b in (sql(f, edges)[0] for f in files)]
+    copied = [sql(f, "SELECT sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind < 11")[0][0] for f in files]
+    result = run(*files, "--requests", 16, "--requests", 8, "--format", "json", "-o", tmp_path / "d.json")
+    rows = {r["key"]: r for r in json.loads((tmp_path / "d.json").read_text())["totals"]}
+    for key, (base, new) in (("wall_ns", walls), ("bytes", copied)):
+        row = rows[key]
+        assert (row["base"], row["new"], row["per"]) == (base, new, "request")
+        assert (row["base_per"], row["new_per"]) == (base / 16, new / 8)
+        assert row["change_ratio"] == pytest.approx((new / 8) / (base / 16) - 1)
+    assert f"wall time: {units.duration(walls[0])} → {units.duration(walls[1])}; per request" in result.output
+    base, new = flame_of("llama_default", lines=False), flame_of("llama_nosave", lines=False)
+    difference = compare(base, new)
+    assert difference.per == "second"
+    wall = difference.totals().row(0, named=True)
+    assert (wall["base"], wall["new"], wall["base_per"], wall["change_ratio"]) == (*walls, None, None)
+    page = render_difference(difference)
+    assert "How many requests each holds is not known, so wall time cannot be compared" in page
+    assert f'title="{walls[0]:,}">' in page
+    for key in ("busy_ns", "bytes", "os_ns"):
+        row = difference.totals().filter(pl.col("key") == key).row(0, named=True)
+        assert (row["base"], row["new"]) == (base.total(key), new.total(key))
+        assert row["base_per"] == base.total(key) / difference.base_number
+
+
 def test_a_difference_with_itself_is_none():
     flame = flame_of("train_item", lines=False)
     difference = compare(flame, flame)
@@ -315,7 +377,7 @@ def test_thicker_copies_of_the_same_code(tmp_path):
         b.cuda_device(PID, 0, 0)
         for i in range(4):
             at = 1_000 * US * (i + 1)
-            b.launch(THREAD, (at, at + 10 * US), (at + 20 * US, at + 120 * US), "gemm")
+            b.launch(THREAD, (at, at + 10 * US), (at + 20 * US, at + 120 * US), f"{model[7:]}_gemm")
             b.memcpy(
                 THREAD,
                 (at + 12 * US, at + 900 * US),
@@ -330,8 +392,19 @@ def test_thicker_copies_of_the_same_code(tmp_path):
     row = difference.table("exposed_ns").row(0, named=True)
     assert row["path"][-1] == "HtoD copy, Pageable to Device"
     assert (row["base_per"], row["new_per"], row["change_per"]) == (300 * US, 100 * US, -200 * US)
-    kernels = difference.table("busy_ns", "gemm")
-    assert kernels["change_per"].to_list() == [0]
+    # Each card has kernels of its own; the copy is one band of both, and not one that went and one that came.
+    kernels = {r["path"][-1]: (r["base"], r["new"]) for r in difference.table("busy_ns", "gemm").to_dicts()}
+    assert kernels == {"A100_gemm": (400 * US, 0), "H100_gemm": (0, 400 * US)}
+    assert difference.table("exposed_ns").height == 1
+    total = difference.totals().filter(pl.col("key") == "exposed_ns").row(0, named=True)
+    assert (total["base_per"], total["new_per"]) == (300 * US, 100 * US)
+    assert total["change_ratio"] == pytest.approx(-2 / 3)
+    data = page_data(render_difference(difference))
+    (node,) = [
+        i for i, n in enumerate(data["nodes"]["label"]) if i and data["labels"]["text"][n].startswith("HtoD copy")
+    ]
+    sides = [dict(zip(side["node"], side["value"], strict=True))[node] for side in data["own"]["exposed_ns"]]
+    assert [v * scale for v, scale in zip(sides, data["scale"], strict=True)] == [300 * US, 100 * US]
 
 
 def test_formats_of_a_difference_agree():
@@ -447,6 +520,14 @@ def test_a_trace_without_stacks_says_which_flag_records_them(tmp_path):
     assert "--cudabacktrace=all" in HOW_TO_RECORD
     assert HOW_TO_RECORD in render_page(flame_from(b, tmp_path), NO_SHARES)
     assert HOW_TO_RECORD not in render_page(flame_of("train_item"), NO_SHARES)
+
+
+def test_python_stacks_that_cannot_be_read_are_told(tmp_path):
+    b = copy_with_stack("2025.3.2.0", 0)
+    describe_payloads(b)
+    python_stack(b, 100, binaryData=None, jsonText="{}")
+    page = render_page(flame_from(b, tmp_path), NO_SHARES)
+    assert "1 Python stacks are in a form that cannot be read and are left out." in page
 
 
 def test_too_many_frames_are_pruned_and_it_is_said():

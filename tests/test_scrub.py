@@ -1,7 +1,9 @@
 """Scrubbed copies: nothing of what was planted is in the file, and the analysis is the same."""
 
 import json
+import random
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,13 +13,16 @@ from click.testing import CliRunner
 from export_builder import RELEASES, ExportBuilder, global_id
 from export_scenario import standard_scenario
 from independent import sql
+from test_parquetdir import as_nsys_may, parquetdir
 from traces import NAMES, trace_path
 
 from nsysparse.analysis import analyze
 from nsysparse.cli.scrub import command
 from nsysparse.errors import OutputError, UsageError
+from nsysparse.joins.work import load_work
 from nsysparse.outputs.json import to_dict
-from nsysparse.scrub import CLASSES, Options, scrub
+from nsysparse.outputs.perfetto import write_perfetto
+from nsysparse.scrub import CLASSES, Options, policy, scrub
 from nsysparse.scrub.payloads import Layout, clean_payload
 from nsysparse.scrub.texts import Cleaner
 from nsysparse.source import open_trace
@@ -91,7 +96,7 @@ def test_every_report_of_a_copy_is_the_same(tmp_path):
 def planted(path):
     """A recording with secrets wherever an export can hold one."""
     b = ExportBuilder("2025.3.1.90" if "2025.3.1.90" in RELEASES else RELEASES[-4])
-    b.process(PID, "python3")
+    b.process(PID, "/usr/bin/python3 --token SECRET")
     b.process(999, "SECRETdaemon")
     b.thread(PID, PID, "worker of alicebob")
     b.thread(999, 999, "SECRETthread")
@@ -140,6 +145,102 @@ def test_nothing_that_was_planted_is_in_the_copy(tmp_path):
     assert b"Number of CUDA events collected: 2." in content
     assert {k for k, n in removed.items() if not n} == set()
     assert set(removed) == set(CLASSES)
+
+
+def secrets_everywhere(path, seed):
+    """Plant a secret of its own in every column of every table, as text, blob and in lists of arguments.
+
+    Returns:
+        Secret -> (table, column), and for the columns whose texts are meant to stay.
+    """
+    rng, planted_in = random.Random(seed), {}
+    with closing(sqlite3.connect(path)) as db, db:
+        tables = [t for (t,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            count = db.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0]
+            for column in [r[1] for r in db.execute(f'PRAGMA table_info("{table}")')]:
+                secret = f"sEcReT{rng.getrandbits(64):016x}"
+                value = rng.choice([secret, secret.encode(), f"/home/{secret}/x", f"{secret}@host.example"])
+                row = f'SELECT rowid FROM "{table}" LIMIT 1 OFFSET {rng.randrange(max(1, count))}'
+                try:
+                    done = db.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ({row})', (value,))
+                except sqlite3.Error:  # an integer key takes no text
+                    continue
+                if done.rowcount:
+                    planted_in[secret] = (table, column)
+    return planted_in
+
+
+@pytest.mark.parametrize("release", [*RELEASES[::3], RELEASES[-1]])
+def test_a_secret_in_any_column_is_in_no_byte_of_the_copy(release, tmp_path):
+    """Only columns that a rule names as names may keep a text; and of those no folder, address or argument."""
+    kept_in_a_name = set()
+    for seed in range(6):
+        b = ExportBuilder(release)
+        standard_scenario(b)
+        path = b.write(tmp_path / f"{seed}.sqlite")
+        where = secrets_everywhere(path, seed)
+        assert len(where) > 40
+        copy_of(path, tmp_path / f"copy{seed}.sqlite")
+        content = (tmp_path / f"copy{seed}.sqlite").read_bytes()
+        for secret, place in where.items():
+            assert secret.encode() in path.read_bytes()
+            if secret.encode() in content:
+                kept_in_a_name.add(place)
+                assert f"/home/{secret}".encode() not in content
+                assert f"{secret}@host".encode() not in content
+    assert {(t, c) for t, c in kept_in_a_name if not t.startswith("ENUM_")} <= MAY_STAY
+
+
+# What the documentation says stays, because it is a name in the program, or a setting of fixed form.
+MAY_STAY = {place for place, kind in policy.TEXTS.items() if kind in {policy.NVTX, policy.FUNCTION, policy.PLAIN}} | {
+    (policy.PROCESSES, "name"), (policy.STRING_TABLE, "value")
+} - {(table, "value") for table in policy.META_EXPORT}  # fmt: skip
+
+
+def test_command_lines_become_the_programs_name(tmp_path):
+    b = ExportBuilder("2022.4.1.21" if "2022.4.1.21" in RELEASES else RELEASES[5])
+    standard_scenario(b)
+    path = b.write(tmp_path / "t.sqlite")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE PROCESSES SET name = '/opt/venv/bin/python3 serve.py --token=SECRET --port 80'")
+    removed = copy_of(path, tmp_path / "copy.sqlite")
+    assert removed["arguments"] == 1
+    assert set(sql(tmp_path / "copy.sqlite", "SELECT name FROM PROCESSES")) == {("python3",)}
+    assert b"SECRET" not in (tmp_path / "copy.sqlite").read_bytes()
+    assert analysis_of(tmp_path / "copy.sqlite") == analysis_of(path)
+    with open_trace(path) as trace:
+        write_perfetto(load_work(trace), trace, tmp_path / "t.pftrace")
+    assert b"SECRET" not in (tmp_path / "t.pftrace").read_bytes()
+    assert b"python3" in (tmp_path / "t.pftrace").read_bytes()
+
+
+def test_a_parquetdir_becomes_a_sqlite_copy_with_the_same_analysis(tmp_path):
+    path = planted(tmp_path / "t.sqlite")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET launchType = 1")
+        db.execute("DROP VIEW mine")
+    folder = parquetdir(path, as_nsys_may)
+    before = {f.name: f.read_bytes() for f in folder.iterdir()}
+    removed = copy_of(folder, tmp_path / "copy.sqlite")
+    assert {f.name: f.read_bytes() for f in folder.iterdir()} == before
+    content = (tmp_path / "copy.sqlite").read_bytes()
+    for secret in (b"SECRET", b"alicebob", b"carol", b"10.1.2.3", UUID.encode(), b"TOKEN"):
+        assert secret not in content, secret
+    assert {k for k, n in removed.items() if not n} == set()
+    other = copy_of(path, tmp_path / "other.sqlite")
+    assert {k: n for k, n in removed.items() if k != "texts"} == {k: n for k, n in other.items() if k != "texts"}
+    assert analysis_of(tmp_path / "copy.sqlite")["devices"] == analysis_of(tmp_path / "other.sqlite")["devices"]
+
+
+@pytest.mark.parametrize("name", ["eager_h2d", "threads"])
+def test_the_copy_of_a_real_recording_as_parquet_has_its_analysis(name, tmp_path):
+    shutil.copy(trace_path(name), tmp_path / f"{name}.sqlite")
+    folder = parquetdir(tmp_path / f"{name}.sqlite", as_nsys_may, group=100_000)
+    copy_of(folder, tmp_path / "copy.sqlite")
+    ours, theirs = analysis_of(tmp_path / "copy.sqlite"), analysis_of(trace_path(name))
+    assert ours["devices"] == theirs["devices"]
+    assert ours["findings"] == theirs["findings"]
 
 
 def test_names_that_differed_still_differ(tmp_path):

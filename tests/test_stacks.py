@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
+import sqlite3
+import struct
 from contextlib import closing
 
 import numpy as np
 import polars as pl
 import pytest
 from export_builder import DEVICE, DTOH, PAGEABLE, ExportBuilder
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from independent import sql
 from stack_cases import (
     NATIVE,
@@ -29,14 +35,22 @@ from traces import trace_path
 from nsysparse.joins.work import load_work
 from nsysparse.source import open_trace
 from nsysparse.stacks.attribution import attribute_stacks, measure_stacks
-from nsysparse.stacks.chains import Lists, distinct_lists, joined, number_chains
+from nsysparse.stacks.chains import Chains, Lists, chains_of, distinct_lists, joined, number_chains
 from nsysparse.stacks.folding import fold
-from nsysparse.stacks.load import load_stacks
+from nsysparse.stacks.frames import KEY, LARGEST_GUESSED, FrameNumbers
+from nsysparse.stacks.load import UNREADABLE, load_stacks
 from nsysparse.stacks.names import short_file, short_name
 
 
 def opened(builder: ExportBuilder, tmp_path, **options):
     return open_trace(builder.write(tmp_path / "trace.sqlite", **options))
+
+
+OSRT_STACKS = "OSRT_CALLCHAINS"
+
+
+def chain_id(i):
+    return 5 + i
 
 
 def labels(stacks, lists, row):
@@ -94,11 +108,56 @@ def test_equal_chains_are_one_stack(seed):
     rows = [(c, depth, frame) for c, frames in chains.items() for depth, frame in enumerate(frames)]
     rng.shuffle(rows)
     chain, depth, frame = (np.array([r[i] for r in rows], dtype=np.int64) for i in range(3))
-    ids, stack, stacks = number_chains(chain, depth, frame.astype(np.int32))
+    ids, found = chains_of(chain, depth, frame.astype(np.int32))
+    stack, stacks = number_chains(found)
     assert ids.tolist() == sorted(chains)
     lists = stacks.to_lists()
     assert [lists[s] for s in stack] == [chains[c][::-1] for c in sorted(chains)]
     assert len({tuple(x) for x in lists}) == len(lists)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=6), max_size=12),
+    st.lists(st.integers(1, 9), min_size=1, max_size=9),
+)
+def test_chains_cut_anywhere_are_the_same_chains(frames, cuts):
+    rows = np.array([(c * 3, d, f) for c, fs in enumerate(frames) for d, f in enumerate(fs)], np.int64).reshape(-1, 3)
+    chains = Chains()
+    while rows.size:
+        cut = cuts[len(rows) % len(cuts)]
+        piece, rows = rows[:cut], rows[cut:]
+        assert chains.add(piece[:, 0], piece[:, 1].astype(np.int32), piece[:, 2].astype(np.int32))
+    ids, found = chains.finish()
+    assert ids.tolist() == [c * 3 for c in range(len(frames))]
+    assert found.to_lists() == frames
+
+
+@pytest.mark.parametrize("rows", [[(1, 0), (0, 0)], [(1, 1), (1, 0)], [(1, 0), (1, 1), (0, 2)]])
+@pytest.mark.parametrize("apart", [False, True])
+def test_chains_out_of_order_are_refused(rows, apart):
+    chains = Chains()
+    pieces = [[r] for r in rows] if apart else [rows]
+    columns = [np.array(p).T for p in pieces]
+    taken = [chains.add(c, d.astype(np.int32), c.astype(np.int32)) for c, d in columns]
+    assert not all(taken)
+
+
+REFERENCES = st.one_of(st.none(), st.integers(0, 3), st.sampled_from([-5, LARGEST_GUESSED + 1, 2**62]))
+MARK = st.sampled_from([None, 0, 1, 7])
+
+
+@given(st.lists(st.lists(st.tuples(REFERENCES, REFERENCES, MARK, MARK, MARK), max_size=12), max_size=4))
+@settings(max_examples=200, deadline=None)
+def test_frames_are_numbered_by_all_that_tells_them_apart(pieces):
+    numbers, known = FrameNumbers(), []
+    for piece in pieces:
+        code = numbers.of(pl.DataFrame(piece, schema=dict.fromkeys(KEY, pl.Int64), orient="row")).tolist()
+        for row, number in zip(piece, code, strict=True):
+            frame = (*row[:2], *(bool(m) for m in row[2:]))
+            if frame not in known:
+                known.append(frame)
+            assert number == known.index(frame)
+    assert numbers.keys.rows() == known
 
 
 def test_different_lists_whose_hashes_meet_are_told_apart(monkeypatch):
@@ -149,6 +208,21 @@ def test_offset_of_chains_is_calibrated(release, offset, tmp_path):
     assert found["native_by"].to_list() == ["call"] * 3
     names = [stacks.frames["label"][int(a)] for a in fold(stacks).api[found["native"].to_numpy()]]
     assert names == ["cudaMemcpyAsync", "cudaStreamSynchronize", "cudaMemcpyAsync"]
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_stacks_of_os_runtime_calls_have_an_offset_of_their_own(offset, tmp_path):
+    b = copy_with_stack("2025.3.2.0", 0)
+    for i, name in enumerate(("read", "poll", "futex")):
+        b.osrt(name, 100 * i, 100 * i + 50, THREAD, callchain=chain_id(i))
+        b.callchain(
+            chain_id(i) + offset, [(name, "/usr/lib/libc.so.6"), (f"caller_of_{name}", "/a/program")], OSRT_STACKS
+        )
+    b.osrt("write", 400, 401, THREAD)
+    with closing(opened(b, tmp_path)) as trace:
+        stacks = load_stacks(trace)
+    found = {c: functions(stacks, s)[0] for c, s in stacks.osrt.iter_rows()}
+    assert found == {chain_id(i): f"caller_of_{n}" for i, n in enumerate(("read", "poll", "futex"))}
 
 
 def test_wrong_offset_would_name_the_wrong_call(tmp_path):
@@ -292,6 +366,47 @@ def test_json_instead_of_blobs(tmp_path):
     assert stacks.undecoded == 1
 
 
+@pytest.mark.parametrize(
+    "broken", ['{"Frames":[', '{"Frames":[3]}', '{"Frames":[{"Function":7}]}', '{"Frames":[{"Line":"x"}]}']
+)
+def test_one_broken_json_text_does_not_take_the_others_along(broken, tmp_path):
+    b = copy_with_stack("2025.3.2.0", 0)
+    describe_payloads(b)
+    python_stack(b, 100, binaryData=None, jsonText=broken)
+    python_stack(b, 200, binaryData=None, jsonText='{"Frames":[{"Function":"g","File":"/a/g.py","Line":7}]}')
+    with opened(b, tmp_path) as trace:
+        stacks, found = python_of(trace)
+    assert found[-1] == ["g"]
+    assert len(found) + stacks.undecoded == 2
+    assert stacks.recorded()[UNREADABLE] == stacks.undecoded
+
+
+@pytest.mark.parametrize("name", ["train_item", "state_checkpoint"])
+def test_a_real_recordings_payloads_read_the_same_as_json(name, tmp_path):
+    """The blobs of a recording, unpacked here by hand and written as JSON, give the same stacks."""
+    copy = tmp_path / "json.sqlite"
+    shutil.copy(trace_path(name), copy)
+    copy.chmod(0o600)
+    with closing(sqlite3.connect(copy)) as database:
+        strings = dict(database.execute("SELECT id, value FROM StringIds"))
+        for row, blob in database.execute("SELECT rowid, binaryData FROM NVTX_EVENTS WHERE binaryData IS NOT NULL"):
+            parts, _, size, at = struct.unpack_from("<QQQQ", blob)
+            assert (parts, at + size <= len(blob)) == (1, True)
+            (count,) = struct.unpack_from("<I", blob, at + 12)
+            frames = [struct.unpack_from("<QQi", blob, at + 16 + 24 * i) for i in range(count)]
+            text = json.dumps(
+                {"Frames": [{"Function": strings[f], "File": strings[p], "Line": n} for f, p, n in frames]}
+            )
+            database.execute("UPDATE NVTX_EVENTS SET binaryData = NULL, jsonText = ? WHERE rowid = ?", (text, row))
+        database.commit()
+    ours, theirs = stacks_of(name), None
+    with closing(open_trace(copy)) as trace:
+        theirs = load_stacks(trace)
+    assert ours.python.height > 500
+    assert theirs.python.equals(ours.python)
+    assert theirs.frame().equals(ours.frame())
+
+
 def test_python_frames_take_the_interpreters_place(tmp_path):
     b = copy_with_stack("2025.3.2.0", 0)
     describe_payloads(b)
@@ -425,9 +540,11 @@ def test_rows_read_in_pieces_and_out_of_order_give_the_same(tmp_path, monkeypatc
     with closing(open_trace(b.write(tmp_path / "a.sqlite"))) as trace:
         whole = load_stacks(trace)
     real = type(trace).chunks
-    monkeypatch.setattr(type(trace), "chunks", lambda self, name: real(self, name, rows=7))
-    with closing(open_trace(b.write(tmp_path / "b.sqlite", shuffle=3))) as trace:
-        pieces = load_stacks(trace)
-    named = [{c: functions(s, x) for c, x in s.calls.iter_rows()} for s in (whole, pieces)]
-    assert named[0] == named[1]
+    monkeypatch.setattr(type(trace), "chunks", lambda self, name, rows: real(self, name, rows=7))
+    found = [whole]
+    for name, order in (("b", {"shuffle": 3}), ("c", {})):
+        with closing(open_trace(b.write(tmp_path / f"{name}.sqlite", **order))) as trace:
+            found.append(load_stacks(trace))
+    named = [{c: functions(s, x) for c, x in s.calls.iter_rows()} for s in found]
+    assert named[0] == named[1] == named[2]
     assert len(named[0]) == 40

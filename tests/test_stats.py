@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import sqlite3
 import statistics
 from contextlib import closing
@@ -19,6 +20,7 @@ from independent import sql
 from traces import trace_path
 
 from nsysparse.cli.stats import command
+from nsysparse.cli.stats_table import GAP, columns_of, print_table, that_fit, width_of, widths
 from nsysparse.errors import UsageError
 from nsysparse.joins.work import load_work
 from nsysparse.outputs.frames import tables_of
@@ -26,6 +28,7 @@ from nsysparse.outputs.perfetto import write_perfetto
 from nsysparse.outputs.tables import printed, to_csv
 from nsysparse.source import open_trace
 from nsysparse.stats import find_reports, find_rules, make_table, pick
+from nsysparse.stats.cut import cut_trace
 from nsysparse.stats.projection import project
 from nsysparse.stats.ranges import load_stats_ranges
 
@@ -362,6 +365,99 @@ def test_rules_take_nsyss_options():
         run(path, "--rule", "gpu_gaps:gap=x")
 
 
+def kernels_in(path, low, high):
+    return sql(path, f'SELECT count(*), sum("end" - start) FROM {KERNELS} WHERE start < ? AND "end" > ?', high, low)[0]
+
+
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+
+
+@pytest.mark.parametrize("name", ["train_item", "graph_replay_node", "llama_default"])
+def test_a_window_keeps_whole_events_that_overlap_it_and_their_calls(name):
+    path = trace_path(name)
+    low, high = sql(path, f"SELECT min(start) + 2 * (max(start) - min(start)) / 5, max(start) FROM {KERNELS}")[0]
+    with open_trace(path) as trace:
+        part = cut_trace(trace, asked=f"{low}ns..{high}ns")
+        tables = {n: make_table(REPORTS[n], [part]) for n in REPORTS}
+        whole = make_table(REPORTS["nvtx_pushpop_trace"], [trace])
+    count, total = kernels_in(path, low, high)
+    kernels = tables["cuda_gpu_kern_sum"].frame
+    assert (kernels["Instances"].sum(), kernels["Total Time (ns)"].sum()) == (count, total)
+    assert 0 < count < sql(path, f"SELECT count(*) FROM {KERNELS}")[0][0]
+    # Every kernel still has the call that sent it, also one from before the window.
+    listed = tables["cuda_kern_exec_sum"].frame
+    pairs = f"""SELECT count(*) FROM {KERNELS} k JOIN CUPTI_ACTIVITY_KIND_RUNTIME a
+        ON a.correlationId = k.correlationId WHERE k.start < ? AND k."end" > ?"""
+    assert listed["Count"].sum() == sql(path, pairs, high, low)[0][0]
+    calls = """SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE start < ?1 AND "end" > ?2 OR correlationId IN (
+        SELECT correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start < ?1 AND "end" > ?2 UNION
+        SELECT correlationId FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE start < ?1 AND "end" > ?2 UNION
+        SELECT correlationId FROM {} WHERE start < ?1 AND "end" > ?2)"""
+    memset = "CUPTI_ACTIVITY_KIND_MEMSET"
+    there = sql(path, "SELECT 1 FROM sqlite_master WHERE name = ?", memset)
+    calls = calls.format(memset if there else "CUPTI_ACTIVITY_KIND_KERNEL")
+    assert tables["cuda_api_sum"].frame["Num Calls"].sum() == sql(path, calls, high, low)[0][0]
+    inside = 'SELECT count(*) FROM OSRT_API WHERE start < ? AND "end" > ?'
+    assert tables["osrt_sum"].frame["Num Calls"].sum() == sql(path, inside, high, low)[0][0]
+    ranges = tables["nvtx_pushpop_trace"].frame
+    kept = whole.frame.filter((pl.col("Start (ns)") < high) & (pl.col("End (ns)") > low))
+    assert ranges["RangeId"].to_list() == kept["RangeId"].to_list()  # numbers of the export's rows, not of the part's
+    assert all("each event whole" in t.notes[-1] for t in tables.values())
+
+
+def test_a_device_has_its_own_gpu_work(tmp_path):
+    path = trace_path("p2p")
+    for device in (0, 1):
+        text = run(path, "cuda_gpu_mem_time_sum", "cuda_api_sum", "--device", device, "--format", "json")
+        copies, calls = json.loads(text)
+        want = sql(path, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE deviceId = ?", device)[0][0]
+        assert sum(r[copies["columns"].index("Count")] for r in copies["rows"]) == want > 0
+        assert (
+            sum(r[calls["columns"].index("Num Calls")] for r in calls["rows"])
+            == sql(path, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME")[0][0]
+        )
+        assert f"GPU work of device {device} only" in copies["notes"][-1]
+    with pytest.raises(UsageError, match="no device 7"):
+        run(path, "--device", 7)
+
+
+def test_a_window_without_events_is_empty_and_not_unrecorded():
+    said = run(trace_path("p2p"), "cuda_gpu_trace", "--window", "1s..1.5s")
+    assert "no rows" in said
+    assert "not recorded" not in said
+
+
+def test_columns_without_room_are_named():
+    table = table_of(REPORTS["cuda_kern_exec_sum"], trace_path("train_item"))
+    columns = columns_of(table, 5)
+    assert [c.name for c in columns] == table.frame.columns
+    for room in (40, 80, 120, 200, 2_000):
+        shown = that_fit(columns, room)
+        told = widths(shown, max(room, width_of(shown)))
+        assert all(w >= c.least for w, c in zip(told, shown, strict=True))
+        if room >= 80:
+            assert width_of(shown) <= room
+            assert sum(told) + GAP * len(told) <= room
+        assert {"PID", "Count", "Kernel Name"} <= {c.name for c in shown}
+    assert that_fit(columns, 2_000) == columns
+
+
+def test_a_narrow_terminal_says_what_it_leaves_out(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table(table_of(REPORTS["cuda_gpu_kern_sum"], trace_path("train_item")), 3, False)
+    said = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).split())
+    assert "No room here for Med (ns), Min (ns), Max (ns), StdDev (ns): a wider terminal, or --format csv" in said
+    assert "Time (%) Total Time (ns) Instances Avg (ns) Name" in said
+
+
+def test_a_file_has_every_column(tmp_path):
+    run(trace_path("train_item"), "cuda_kern_exec_sum", "--format", "table", "-o", tmp_path / "t.txt")
+    heads = (tmp_path / "t.txt").read_text("utf-8").splitlines()[1].split("  ")
+    table = table_of(REPORTS["cuda_kern_exec_sum"], trace_path("train_item"))
+    assert [h.strip() for h in heads if h.strip()] == table.frame.columns
+
+
 def test_misspelt_names_get_a_hint():
     with pytest.raises(UsageError) as error:
         run(trace_path("threads"), "nvtx_sun")
@@ -407,3 +503,6 @@ def test_broken_times_and_names_crash_nothing(small, tmp_path):
         assert {t.name: t.frame.height for t in tables_of(work, trace)}["copies"] == 1
     for table in tables.values():
         to_csv(table)
+    for name, n in (("cuda_gpu_kern_sum", 1), ("cuda_api_sum", 1), ("nvtx_sum", 2), ("osrt_sum", 1)):
+        assert f"{n} of these events end before they start" in tables[name].notes[-1]
+    assert not any("end before" in note for note in tables["cuda_gpu_mem_time_sum"].notes)

@@ -15,6 +15,7 @@ import polars as pl
 from nsysparse import schema
 from nsysparse.accounting.busy import in_window
 from nsysparse.accounting.device import DeviceAccount
+from nsysparse.accounting.osruntime import measure_os_stacks, os_calls
 from nsysparse.intervals import Intervals, owned, times
 from nsysparse.joins.ranges import IN_TIME, attribute
 from nsysparse.joins.work import Work
@@ -74,6 +75,12 @@ WEIGHTS = (
         "ns",
         "Time that the GPU idled while a thread that feeds it waited in a call; each instant counts once.",
     ),
+    Weight(
+        "os_ns",
+        "In OS runtime calls",
+        "ns",
+        "Time of the threads that feed the GPU in reads, locks, waits and other calls of the OS runtime.",
+    ),
     Weight("cpu_samples", "CPU samples", "samples", "Samples of the program's threads, running ones only."),
     Weight("python_samples", "Python samples", "samples", "Samples of the Python interpreter's threads."),
     Weight("operations", "Operations", "operations", "Operations that start in the window; a batched copy is several."),
@@ -95,12 +102,14 @@ class Weighed:
     Attributes:
         rows: One row a distinct call path: KEY and a column a weight (see WEIGHTS).
         calls: See :func:`nsysparse.stacks.attribution.attribute_stacks`.
+        os_coverage: See :func:`nsysparse.accounting.osruntime.measure_os_stacks`.
         window: Earliest start and latest end of the devices' windows, ns.
         window_ns: Length of the devices' windows, added: what time weights are shares of.
     """
 
     rows: pl.DataFrame
     calls: pl.DataFrame
+    os_coverage: pl.DataFrame
     window: tuple[int, int]
     window_ns: int
 
@@ -123,12 +132,19 @@ def weigh(work: Work, accounts: Sequence[DeviceAccount], stacks: Stacks, folded:
     operations = operations.join(
         attributed.select("call", "native", "python"), on="call", how="left", maintain_order="left"
     )
-    grouped = [_grouped(part) for part in (operations, *_samples(work, stacks, folded, low, high))]
+    in_os = os_calls(trace, stacks, _feeding(accounts), low, high)
+    grouped = [_grouped(part) for part in (operations, _os(in_os, work), *_samples(work, stacks, folded, low, high))]
     rows = pl.concat([_EMPTY, *grouped], how="diagonal").select(
         *KEY, *(pl.col(c).fill_null(0) for c in COLUMNS if c not in KEY)
     )
     length = sum(a.window.length_ns for a in accounts)
-    return Weighed(rows.sort(KEY, nulls_last=True), attributed, (low, high), length)
+    return Weighed(rows.sort(KEY, nulls_last=True), attributed, measure_os_stacks(in_os), (low, high), length)
+
+
+def _feeding(accounts: Sequence[DeviceAccount]) -> pl.Series:
+    """The threads that feed these devices."""
+    none = pl.Series("thread", [], dtype=pl.Int64)
+    return pl.concat([none, *(a.host.threads["thread"] for a in accounts)]).unique()
 
 
 def _grouped(rows: pl.DataFrame) -> pl.DataFrame:
@@ -205,10 +221,9 @@ def _waiting(
     work: Work, accounts: Sequence[DeviceAccount], low: int, high: int, operations: list[pl.DataFrame]
 ) -> pl.DataFrame:
     """The waiting calls of the threads that feed these devices: how long they held them, with the GPU idle or not."""
-    threads = pl.concat([a.host.threads["thread"] for a in accounts] or [pl.Series([], dtype=pl.Int64)]).unique()
     calls = work.calls.filter(
         pl.col("waits")
-        & pl.col("thread").is_in(threads.implode())
+        & pl.col("thread").is_in(_feeding(accounts).implode())
         & (pl.col("start_ns") < high)
         & (pl.col("end_ns") > low)
     )
@@ -255,6 +270,12 @@ def _samples(work: Work, stacks: Stacks, folded: Folded, low: int, high: int) ->
         python_samples=pl.lit(1, pl.Int64),
     )
     return [_placed(cpu, work), _placed(python, work)]
+
+
+def _os(calls: pl.DataFrame, work: Work) -> pl.DataFrame:
+    """Calls of the OS runtime; colour and path are those of no operation."""
+    rows = calls.drop("took_ns").with_columns(native=pl.col("stack"), python=pl.lit(-1, pl.Int64))
+    return _placed(rows, work)
 
 
 def _placed(samples: pl.DataFrame, work: Work) -> pl.DataFrame:

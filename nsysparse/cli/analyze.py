@@ -16,6 +16,7 @@ from nsysparse.cli.options import (
     device_option,
     force_option,
     note_cache_problem,
+    output_option,
     progress_line,
     stem_of,
     top_option,
@@ -33,12 +34,7 @@ SEVERITIES = ("info", "low", "medium", "high")
 
 @click.command()
 @click.argument("trace", type=click.Path(readable=False, path_type=Path), required=False)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(readable=False),
-    help="The HTML report, or a folder for it. [default: TRACE's name + .html, here]",
-)
+@output_option("this HTML report, or into this folder/. [default: TRACE's name + .html, here]", text=True)
 @click.option(
     "--json",
     "json_file",
@@ -70,7 +66,7 @@ SEVERITIES = ("info", "low", "medium", "high")
     help="Change a threshold of a rule, as in launch_bound.low=0.3; repeatable. Also read from [tool.nsysparse] of the"
     " nearest nsysparse.toml or pyproject.toml. 'nsysparse rules NAME' lists them.",
 )
-@top_option(20, "rows of each table of the report")
+@top_option("rows of each table of the report", 20)
 @click.option(
     "--fail-on",
     type=click.Choice([*SEVERITIES, "incomplete", "never"]),

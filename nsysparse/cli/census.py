@@ -13,6 +13,8 @@ import click
 
 from nsysparse.census import build as building
 from nsysparse.census import run as running
+from nsysparse.cli.census_options import after_option
+from nsysparse.cli.options import force_option
 from nsysparse.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,7 +60,7 @@ def _settings(options: dict[str, Any]) -> tuple[running.Settings, Path]:
 @click.option("--cc", help="C compiler; by default $CC, cc, gcc or clang.")
 @click.option("--cuda", help="Folder of the CUDA toolkit or CUPTI wheel; by default the first one found.")
 @click.option("--to", "folder", type=click.Path(path_type=Path), help="Folder for the library; default: the cache.")
-@click.option("--force", is_flag=True, help="Build again even if it was built before.")
+@force_option
 def build_command(cc: str | None, cuda: str | None, folder: Path | None, force: bool) -> None:
     """Build the recorder with this machine's compiler, against the CUPTI found here."""
     built = building.build(compiler=cc, cuda=cuda, folder=folder, force=force)
@@ -133,7 +135,7 @@ def off_command(folder: Path) -> None:
 @click.option("--between", nargs=2, metavar="MARK MARK", help="The window between two marks.")
 @click.option("--since", help="The window's start: seconds since 1970, or ISO 8601.")
 @click.option("--until", help="The window's end, likewise.")
-@click.option("--after", type=click.FloatRange(min=0), help="Leave out the first N seconds, as model loading.")
+@after_option
 @click.option("--requests", type=click.IntRange(min=1), help="Requests served in the window.")
 @click.option("--requests-other", type=click.IntRange(min=1), help="The same of the second census.")
 @click.option("--per", type=click.Choice(["total", "process", "device"]), default="total", show_default=True,

@@ -29,12 +29,15 @@ def census_option(*, required: bool) -> Callable[[click.decorators.FC], click.de
     )
 
 
+after_option = click.option(
+    "--after", type=click.FloatRange(min=0), metavar="S", help="Of the census, leave out the first S seconds."
+)
+
+
 def census_window_options(function: click.decorators.FC) -> click.decorators.FC:
     """``--after S`` and ``--marks A B``."""
     marks = click.option("--marks", nargs=2, metavar="A B", help="Of the census, only what lies between two marks.")
-    after = click.option("--after", type=click.FloatRange(min=0), metavar="S",
-                         help="Of the census, leave out the first S seconds.")  # fmt: skip
-    return after(marks(function))
+    return after_option(marks(function))
 
 
 def census_window(census: Census, after: float | None, marks: tuple[str, str] | None) -> Window | None:

@@ -10,6 +10,7 @@ from nsysparse.cli.options import (
     cache_option,
     device_option,
     force_option,
+    output_option,
     progress_line,
     stem_of,
     trace_argument,
@@ -23,12 +24,7 @@ SUFFIXES = {"sqlite": ".db", "perfetto": ".pftrace"}
 @click.command()
 @trace_argument
 @click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="What to write.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The folder (parquet, arrow, csv) or file (sqlite, perfetto). [default: TRACE's name, here]",
-)
+@output_option("this folder (parquet, arrow, csv) or file (sqlite, perfetto). [default: TRACE's name, here]")
 @window_option("Only what overlaps this window", "the whole recording")
 @device_option
 @force_option

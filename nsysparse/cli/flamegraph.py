@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsysparse.cli.options import cache_option, force_option, note_cache_problem, progress_line, trace_argument
+from nsysparse.cli.options import (
+    cache_option,
+    device_option,
+    force_option,
+    note_cache_problem,
+    output_option,
+    progress_line,
+    trace_argument,
+    window_option,
+)
 from nsysparse.errors import UsageError
 
 if TYPE_CHECKING:
     import polars as pl
 
     from nsysparse.accounting.device import Options
+    from nsysparse.flamegraph.difference import Difference
     from nsysparse.flamegraph.flame import Flame
 
 ENDINGS = {
@@ -26,7 +36,7 @@ ENDINGS = {
 LEVELS = ("process", "thread", "nvtx", "python", "native", "api", "device", "operation")
 WEIGHTS = {
     **{"busy": "busy_ns", "exposed": "exposed_ns", "bytes": "bytes", "gpu-added": "operation_ns"},
-    **{"blocked": "blocked_ns", "idle": "idle_ns", "cpu-samples": "cpu_samples"},
+    **{"blocked": "blocked_ns", "idle": "idle_ns", "os": "os_ns", "cpu-samples": "cpu_samples"},
     **{"python-samples": "python_samples", "operations": "operations", "calls": "calls"},
 }
 
@@ -34,9 +44,7 @@ WEIGHTS = {
 @click.command()
 @trace_argument
 @click.argument("new", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="The file. [default: TRACE's name + .flamegraph.html, here]"
-)
+@output_option("this file. [default: TRACE's name + .flamegraph.html, here]")
 @click.option(
     "--format",
     "form",
@@ -58,9 +66,11 @@ WEIGHTS = {
     help=f"Leave out a level: {', '.join(LEVELS)}.",
 )
 @click.option("--keep-noise", is_flag=True, help="Keep the profiler's, the dispatcher's and the driver's inner frames.")
-@click.option("--window", metavar="WINDOW", help="See nsysparse analyze --help.")
-@click.option("--device", "devices", type=int, multiple=True, metavar="N", help="Only this device; repeatable.")
-@click.option("--request-range", metavar="REGEX", help="NVTX ranges that are requests.")
+@window_option("What shares are shares of", "steady where top-level NVTX ranges repeat, else whole")
+@device_option
+@click.option(
+    "--request-range", metavar="REGEX", help="NVTX ranges that are requests. [default: repeated top-level ranges]"
+)
 @click.option(
     "--requests", type=int, multiple=True, metavar="N", help="Number of requests; for two recordings once or twice."
 )
@@ -98,6 +108,7 @@ def command(
       nsysparse flamegraph before.sqlite after.sqlite --requests 16
     """
     from nsysparse.accounting.device import Options
+    from nsysparse.flamegraph.difference import compare
     from nsysparse.outputs.files import check_target, write_together
 
     if weight is not None and form != "folded":
@@ -117,10 +128,13 @@ def command(
         drawn = _draw(path, cache, options, lines=new is None, keep_noise=keep_noise)
         flames.append((drawn[0].without(frozenset(without)) if without else drawn[0], drawn[1]))
     one = new is None
-    text = _one(flames[0], form, weight) if one else _two(flames[0][0], flames[1][0], form, weight, per)
+    difference = None if one else compare(flames[0][0], flames[1][0], per)
+    text = _one(flames[0], form, weight) if difference is None else _two(difference, form, weight)
     write_together({target: text}, force)
     for flame, _ in flames:
         _tell(flame)
+    if difference is not None:
+        _tell_change(difference)
     click.echo(f"Wrote {target}")
 
 
@@ -163,14 +177,12 @@ def _one(drawn: tuple[Flame, pl.DataFrame], form: str, weight: str | None) -> st
     return whole[form](flame) if form in whole else render_page(flame, shares)
 
 
-def _two(base: Flame, new: Flame, form: str, weight: str | None, per: str | None) -> str:
-    from nsysparse.flamegraph.difference import Difference, compare
+def _two(difference: Difference, form: str, weight: str | None) -> str:
     from nsysparse.flamegraph.document import difference_to_json
     from nsysparse.flamegraph.folded import difference_to_folded
     from nsysparse.flamegraph.speedscope import difference_to_speedscope
     from nsysparse.report.flamegraph import render_difference
 
-    difference = compare(base, new, per)
     if form == "folded":
         return difference_to_folded(difference, _key(weight, [w.key for w in difference.weights]))
     whole: dict[str, Callable[[Difference], str]] = {
@@ -204,5 +216,24 @@ def _tell(flame: Flame) -> None:
         for row in rows:
             share = f"{percent(row['operations_ratio'])}, {percent(row['time_ratio'])} of their time"
             click.echo(f"  {kind} with a stack: {share}")
-    if not any(n for kind, n in flame.stacks.items() if "OS runtime" not in kind):
+    if flame.unreadable:
+        click.echo(f"  {count(flame.unreadable)} Python stacks are in a form that cannot be read and are left out")
+    if not flame.says_who_asked:
         click.echo("  no stacks were recorded: nsys profile --cudabacktrace=all --sample=process-tree records them")
+
+
+def _tell_change(difference: Difference) -> None:
+    """What changed in all: wall time first, as that is what was to become less."""
+    from nsysparse.units import count, duration, percent, size
+
+    for row in difference.totals().to_dicts():
+        if row["key"] not in {"wall_ns", "busy_ns", "exposed_ns", "bytes"}:
+            continue
+        form = {"ns": duration, "bytes": size}.get(row["unit"], count)
+        line = f"  {row['title'].lower().replace('gpu', 'GPU')}: {form(row['base'])} → {form(row['new'])}"
+        if row["per"] is not None:
+            change = f", {percent(row['change_ratio'])}" if row["change_ratio"] is not None else ""
+            line += f"; per {row['per']} {form(row['base_per'])} → {form(row['new_per'])}{change}"
+        click.echo(line)
+    if difference.base.requests is None or difference.new.requests is None:
+        click.echo("  wall time per request is n/a: --requests N says how many each recording holds")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from nsysparse.cli.progress import progress_line
 
 if TYPE_CHECKING:
     from nsysparse.source import Trace
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 trace_argument = click.argument("trace", type=click.Path(readable=False, path_type=Path))
 cache_option = click.option(
@@ -35,21 +38,52 @@ WINDOWS = "whole, ranges, steady, START..END (1.5s..2500ms), nvtx:REGEX or reque
 force_option = click.option("--force", is_flag=True, help="Replace files that exist.")
 
 
-def top_option(default: int, what: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
-    """``--top N``."""
-    return click.option(
-        "--top",
-        type=click.IntRange(1, 2**31),
-        default=default,
-        show_default=True,
-        metavar="N",
-        help=f"Show the first N {what}.",
-    )
+def top_option(
+    what: str, default: int | None = None, otherwise: str = ""
+) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    """``--top N``: the first rows of what is shown; where the default is no number, ``otherwise`` names it."""
+    text = f"Show the first N {what}." + (f" [default: {otherwise}]" if otherwise else "")
+    rows = click.IntRange(1, 2**31)
+    if default is None:
+        return click.option("--top", type=rows, metavar="N", help=text)
+    return click.option("--top", type=rows, default=default, show_default=True, metavar="N", help=text)
 
 
 def window_option(meaning: str, default: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
     """``--window WINDOW``."""
     return click.option("--window", metavar="WINDOW", help=f"{meaning}: {WINDOWS}. [default: {default}]")
+
+
+def output_option(
+    what: str, required: bool = False, text: bool = False
+) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    """``-o PATH``: where the result goes; as ``text`` where a slash at its end says that it is a folder."""
+    path = click.Path(readable=False, path_type=None if text else Path)
+    return click.option("-o", "--output", type=path, metavar="PATH", required=required, help=f"Write to {what}")
+
+
+def completed(*names: Callable[[], Iterable[str]], files: bool = False) -> Complete:
+    """Complete an argument on the command line by names, and by files if it can be one."""
+
+    def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+        found = [CompletionItem(n) for of in names for n in of() if n.startswith(begun)]
+        return [*found, CompletionItem(begun, type="file")] if files else found
+
+    return complete
+
+
+def report_names() -> Iterable[str]:
+    """Names of the statistics reports, without reading their modules."""
+    from nsysparse.stats import list_names
+
+    return list_names("reports")
+
+
+def rule_names() -> Iterable[str]:
+    """Names of nsys's analysis rules."""
+    from nsysparse.stats import list_names
+
+    return list_names("rules")
 
 
 def stem_of(trace: Path) -> str:
@@ -70,10 +104,14 @@ def note_cache_problem(trace: Trace) -> None:
 
 __all__ = [
     "cache_option",
+    "completed",
     "device_option",
     "force_option",
     "note_cache_problem",
+    "output_option",
     "progress_line",
+    "report_names",
+    "rule_names",
     "stem_of",
     "top_option",
     "trace_argument",

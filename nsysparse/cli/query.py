@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
-from nsysparse.cli.options import force_option
-from nsysparse.cli.tables import format_option, output_option, show_frame
+from nsysparse.cli.options import completed, force_option
+from nsysparse.cli.tables import format_option, result_option, show_frame
 from nsysparse.errors import UsageError
+
+
+def _names() -> Iterable[str]:
+    from nsysparse.queries import load_queries
+
+    return sorted(load_queries())
 
 
 @click.command()
 @click.argument("trace", type=click.Path(readable=False, path_type=Path), required=False)
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completed(_names))
 @click.option("--sql", help="Run this statement instead; the canonical tables are views (see --tables).")
 @click.option(
     "-p",
@@ -26,7 +33,7 @@ from nsysparse.errors import UsageError
 @click.option("--tables", is_flag=True, help="List the canonical tables and their columns.")
 @click.option("--raw", is_flag=True, help="Print plain ns and bytes in tables.")
 @format_option
-@output_option
+@result_option
 @force_option
 def command(
     trace: Path | None,

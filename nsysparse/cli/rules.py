@@ -7,6 +7,7 @@ import textwrap
 
 import click
 
+from nsysparse.cli.options import completed
 from nsysparse.errors import UsageError
 from nsysparse.rules import load_rules
 from nsysparse.rules._pages import parts, title, value
@@ -15,7 +16,7 @@ WIDTH = 100
 
 
 @click.command(name="rules")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completed(lambda: [r.ID for r in load_rules()]))
 def command(name: str | None) -> None:
     """List the rules, or print the page of one: what it means, why it costs, what to do, and its thresholds."""
     rules = {r.ID: r for r in load_rules()}

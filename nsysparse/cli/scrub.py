@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from nsysparse.cli.options import force_option, progress_line, trace_argument, window_option
+from nsysparse.cli.options import force_option, output_option, progress_line, trace_argument, window_option
 
 
 @click.command()
 @trace_argument
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The copy.")
+@output_option("this file: the copy.", required=True)
 @click.option("--keep", multiple=True, metavar="NAME", help="Keep this class, or copy this table as it is; repeatable.")
 @click.option("--drop", multiple=True, metavar="TABLE", help="Leave out this table; repeatable.")
 @click.option(
@@ -22,7 +22,7 @@ from nsysparse.cli.options import force_option, progress_line, trace_argument, w
     help="Turn these names into hashes; repeatable.",
 )
 @click.option("--hash-key", default="", metavar="TEXT", help="Key of the hashes. [default: a new one, not kept]")
-@window_option("Only events that overlap this window", "the whole recording")
+@window_option("Only what overlaps this window", "the whole recording")
 @force_option
 def command(
     trace: Path,

@@ -9,8 +9,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsysparse.cli.options import cache_option, force_option, note_cache_problem, progress_line
-from nsysparse.cli.tables import cell, format_option, output_option
+from nsysparse.cli.options import (
+    cache_option,
+    completed,
+    device_option,
+    force_option,
+    note_cache_problem,
+    progress_line,
+    report_names,
+    rule_names,
+    top_option,
+    window_option,
+)
+from nsysparse.cli.stats_table import as_text, print_table
+from nsysparse.cli.tables import format_option, result_option
 from nsysparse.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,31 +33,27 @@ if TYPE_CHECKING:
 
 # What nsys stats prints when no report is named.
 USUAL = ("nvtx_sum", "osrt_sum", "cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum")
-IDS = ("id", "ctx", "strm", "address")  # ends of columns whose numbers are no amounts
-TEXT_WIDTH = 24  # of a column of texts, at least
 MOST_OF_AN_OPTION = 100_000  # of a rule: milliseconds, rows or parts of a window
 SCREEN_ROWS = 50  # of a table on the terminal, unless --top says otherwise
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="TRACE... [REPORT]...")
+@click.argument("names", nargs=-1, metavar="TRACE... [REPORT]...", shell_complete=completed(report_names, files=True))
 @click.option(
     "--rule",
     "rules",
     multiple=True,
     metavar="NAME[:OPTION=N]",
+    shell_complete=completed(rule_names),
     help="Run this rule of nsys analyze instead; repeatable. Options as nsys has them: gpu_gaps:gap=1.",
 )
 @click.option("--by-trace", is_flag=True, help="Of several traces, list each apart instead of all together.")
 @click.option("--list", "list_them", is_flag=True, help="List the reports and rules.")
-@click.option(
-    "--top",
-    type=click.IntRange(1, 2**31),
-    metavar="N",
-    help=f"Keep the first N rows. [default: all; {SCREEN_ROWS} on the terminal; what nsys keeps for rules]",
-)
+@window_option("Only what overlaps this window", "the whole recording")
+@device_option
+@top_option("rows", otherwise=f"all; {SCREEN_ROWS} on the terminal; what nsys keeps for rules")
 @format_option
-@output_option
+@result_option
 @force_option
 @cache_option
 def command(
@@ -53,6 +61,8 @@ def command(
     rules: tuple[str, ...],
     by_trace: bool,
     list_them: bool,
+    window: str | None,
+    devices: tuple[int, ...],
     top: int | None,
     form: str | None,
     output: Path | None,
@@ -63,7 +73,9 @@ def command(
 
     Arguments that name a report are reports, all others are traces. Of several traces, a summary is made of all events
     together, and a list of events gets a column for the trace. Where nsys's figure misleads, a note below the table
-    says so; the CSV is as nsys writes it. See docs/stats.md for every deliberate difference.
+    says so; the CSV is as nsys writes it. With --window, events that overlap it are listed whole, and with them the
+    calls that sent such work; --device chooses GPU work, and what the host did stays. See docs/stats.md for every
+    deliberate difference.
 
     \b
     Examples:
@@ -74,6 +86,7 @@ def command(
     """
     from nsysparse.source import open_trace
     from nsysparse.stats import find_reports, find_rules, make_table, pick
+    from nsysparse.stats.cut import cut_trace
 
     known = find_reports()
     if list_them:
@@ -90,10 +103,13 @@ def command(
     reports = reports or [known[n] for n in USUAL]
     with ExitStack() as stack, progress_line("stats") as progress:
         opened = [stack.enter_context(open_trace(t, cache)) for t in traces]
+        if window is not None or devices:
+            progress("looking for the window")
+        parts = [cut_trace(t, devices, window) for t in opened]
         tables = []
         for report in reports:
             progress(report.name)
-            tables.append(make_table(report, opened, by_trace, top))
+            tables.append(make_table(report, parts, by_trace, top))
         for one in opened:
             note_cache_problem(one)
         lacking = [t.report.name for t in tables if not _recorded(t.report, opened)]
@@ -143,7 +159,7 @@ def _write(
     form = form or (suffix if suffix in {"csv", "json", "parquet"} else "table")
     if output is None and form == "table":
         for table in tables:
-            _print(table, top or SCREEN_ROWS, table.report.name in lacking)
+            print_table(table, top or SCREEN_ROWS, table.report.name in lacking)
         return
     if output is None:
         _to_stdout(tables, form)
@@ -186,13 +202,7 @@ def _rendered(table: Table, form: str) -> bytes:
         return to_json([table]).encode()
     if form == "parquet":
         return to_parquet(table)
-    import io
-
-    from rich.console import Console
-
-    text = io.StringIO()
-    Console(file=text, width=200).print(_drawn(table, table.frame.height))
-    return "\n".join([text.getvalue(), *(f"Note: {n}" for n in table.notes), ""]).encode()
+    return "\n".join([as_text(table), *(f"Note: {n}" for n in table.notes), ""]).encode()
 
 
 def _to_stdout(tables: list[Table], form: str) -> None:
@@ -208,56 +218,3 @@ def _to_stdout(tables: list[Table], form: str) -> None:
         data = b"\n".join(_rendered(t, form) for t in tables)
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
-
-
-def _print(table: Table, rows: int, lacking: bool) -> None:
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
-    drawing = _drawn(table, rows)
-    console.width = max(console.width, console.measure(drawing).minimum)  # digits are never cut, lines may wrap
-    console.print(f"{table.report.name}: {table.report.title}", style="bold")
-    if not table.frame.height:
-        console.print("  not recorded\n" if lacking else "  no rows\n")
-        return
-    console.print(drawing)
-    left = table.rows_total - min(rows, table.frame.height)
-    if left:
-        console.print(f"  {left:,} more rows: --top N, or --format csv")
-    for note in table.notes:
-        console.print(f"  Note: {cell(note, '')}")
-    console.print()
-
-
-def _drawn(table: Table, rows: int):  # type: ignore[no-untyped-def]
-    """The first rows as a rich table, numbers with thousands separators."""
-    from rich import box
-    from rich.table import Table as Drawing
-    from rich.text import Text
-
-    from nsysparse.outputs.tables import decimals_of
-
-    frame = table.frame.head(rows)
-    drawing = Drawing(box=box.SIMPLE_HEAD, pad_edge=False)
-    columns: list[list[Text]] = []
-    for column in frame.iter_columns():
-        name, numeric = column.name, column.dtype.is_numeric()
-        cells = [Text(_number(v, name, decimals_of(name))) for v in column.to_list()]
-        widest = max([len(name), *(len(c) for c in cells)])
-        least = widest if numeric else min(widest, TEXT_WIDTH)
-        drawing.add_column(
-            Text(name), justify="right" if numeric else "left", overflow="ellipsis", no_wrap=True, min_width=least
-        )
-        columns.append(cells)
-    for row in zip(*columns, strict=True):
-        drawing.add_row(*row)
-    return drawing
-
-
-def _number(value: object, column: str, decimals: int) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:,.{decimals}f}"
-    is_amount = isinstance(value, int) and not column.lower().endswith(IDS)
-    return f"{value:,}" if is_amount else cell(value, "")

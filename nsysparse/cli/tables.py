@@ -10,6 +10,7 @@ import click
 import polars as pl
 
 from nsysparse import units
+from nsysparse.cli.options import output_option
 from nsysparse.errors import UsageError
 from nsysparse.outputs.files import write_bytes
 
@@ -23,11 +24,7 @@ format_option = click.option(
     default=None,
     help="Form of the result; by default a table, or what the name after -o says.",
 )
-output_option = click.option(
-    "-o", "--output", type=click.Path(readable=False, path_type=Path), help="Write to this file instead."
-)
-
-
+result_option = output_option("this file instead of the terminal.")
 INSTANTS = ("start_ns", "end_ns", "from_ns", "to_ns")
 
 

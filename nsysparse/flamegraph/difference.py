@@ -45,6 +45,38 @@ class Difference:
         """Column of a weight."""
         return [w.key for w in self.weights].index(key)
 
+    def totals(self) -> pl.DataFrame:
+        """Both recordings as a whole: the wall time of their windows, then every weight.
+
+        Returns:
+            ``key``, ``title``, ``unit``, ``base`` and ``new`` (exact), ``per`` (what the next are per), ``base_per``,
+            ``new_per``, ``change_per``, ``change_ratio`` (of the base; NULL where that is 0). Wall time is per request
+            only, whatever the weights are per; where the requests are not known these columns are NULL.
+        """
+        walls = (self.base.window[1] - self.base.window[0], self.new.window[1] - self.new.window[0])
+        known = (self.base.requests, self.new.requests)
+        per_request = PER_REQUEST if all(known) else None
+        rows: list[tuple[object, ...]] = [("wall_ns", "Wall time", "ns", *walls, per_request, *known)]
+        numbers = (self.base_number, self.new_number)
+        for i, w in enumerate(self.weights):
+            sums = (int(self.base_values[:, i].sum()), int(self.new_values[:, i].sum()))
+            rows.append((w.key, w.title, w.unit, *sums, self.per, *numbers))
+        schema = {
+            **dict.fromkeys(("key", "title", "unit"), pl.String),
+            **{"base": pl.Int64, "new": pl.Int64, "per": pl.String, "n_base": pl.Float64, "n_new": pl.Float64},
+        }
+        change = pl.col("change_per") / pl.col("base_per")
+        return (
+            pl.DataFrame(rows, orient="row", schema=schema)
+            .with_columns(
+                pl.when(pl.col("per").is_not_null()).then(pl.col(side) / pl.col(f"n_{side}")).alias(f"{side}_per")
+                for side in ("base", "new")
+            )
+            .with_columns(change_per=pl.col("new_per") - pl.col("base_per"))
+            .with_columns(change_ratio=pl.when(pl.col("base_per") > 0).then(change))
+            .drop("n_base", "n_new")
+        )
+
     def table(self, key: str, marked: str | None = None) -> pl.DataFrame:
         """Paths with both their weights.
 

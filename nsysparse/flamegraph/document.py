@@ -61,6 +61,7 @@ def difference_to_json(difference: Difference) -> str:
         "base": facts(difference.base),
         "new": facts(difference.new),
         "per": {"what": difference.per, "base": difference.base_number, "new": difference.new_number},
+        "totals": difference.totals().to_dicts(),
         "labels": {c: difference.labels[c].to_list() for c in difference.labels.columns},
         "paths": difference.paths.to_lists(),
         "values": {

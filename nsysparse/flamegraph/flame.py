@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsysparse import schema
 from nsysparse.accounting.callpaths import NO_CALL, WEIGHTS, Weighed, Weight, weigh
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.accounting.host import thread_names
@@ -20,7 +21,7 @@ from nsysparse.source import Trace
 from nsysparse.stacks.attribution import measure_stacks
 from nsysparse.stacks.chains import Index, Lists, distinct_lists, joined
 from nsysparse.stacks.folding import Folded, fold
-from nsysparse.stacks.load import Stacks
+from nsysparse.stacks.load import OF_OS_CALLS, UNREADABLE, Stacks
 
 LEVELS = ("process", "thread", "nvtx", "python", "native", "api", "device", "operation")
 IN_TIME_LABEL = "(placed by time)"
@@ -58,6 +59,16 @@ class Flame:
     requests: int | None
     coverage: pl.DataFrame
     stacks: dict[str, int]
+
+    @property
+    def says_who_asked(self) -> bool:
+        """Whether there are stacks of CUDA calls, samples or Python stacks; those of OS runtime calls do not say it."""
+        return any(n for kind, n in self.stacks.items() if kind not in {OF_OS_CALLS, UNREADABLE})
+
+    @property
+    def unreadable(self) -> int:
+        """Python stacks that the recording holds in a form that cannot be read."""
+        return self.stacks.get(UNREADABLE, 0)
 
     def total(self, key: str) -> int:
         """Sum of one weight."""
@@ -124,7 +135,7 @@ def make_flame(
         weighed.window_ns,
         accounts[0].window.basis if accounts else "no GPU work",
         requests[0] if requests else None,
-        measure_stacks(work, weighed.calls),
+        pl.concat([measure_stacks(work, weighed.calls), weighed.os_coverage]),
         stacks.recorded(),
     )
 
@@ -209,13 +220,25 @@ def _paths(
         Lists.singles(processes),
         Lists.singles(threads),
         _nvtx(labels, rows, work.ranges),
-        drawn,
+        _without_call(drawn, labels.frame(), rows["api"]),
         Lists.singles(_coded(rows["api"], _api_labels(labels, rows["api"]))),
         Lists.singles(devices),
         Lists.singles(_coded(rows["operation"], operations)),
     ]
     paths = joined(parts)
     return labels.frame(), paths
+
+
+def _without_call(drawn: Lists, labels: pl.DataFrame, api: pl.Series) -> Lists:
+    """Stacks without a last frame that is the call itself, as those of OS runtime calls have it: it is the API's."""
+    if not drawn.value.size:
+        return drawn
+    ends = drawn.length > 0
+    last = drawn.value[np.where(ends, drawn.start[1:] - 1, 0)]
+    is_call = (labels["text"].gather(last) == api).fill_null(False).to_numpy() & ends
+    keep = np.ones(drawn.value.size, np.bool_)
+    keep[drawn.start[1:][is_call] - 1] = False
+    return drawn.where(keep)
 
 
 def _coded(values: pl.Series, codes: dict[int, int] | dict[str, int]) -> Index:
@@ -229,8 +252,7 @@ def _senders(labels: _Labels, rows: pl.DataFrame, trace: Trace) -> tuple[Index, 
     """Labels of processes and threads: names, numbered where one name stands for several."""
     known = trace.frame("processes").unique("process", keep="first", maintain_order=True)
     named = rows.select("process").unique().sort("process").join(known, on="process", how="left", maintain_order="left")
-    # Some exports hold whole command lines here: only the program's bare name is shown.
-    process = named["name"].str.extract(r"^\s*(?:\S*/)?([^\s/]+)").fill_null("(unnamed process)")
+    process = named.select(schema.program_name(pl.col("name")).fill_null("(unnamed process)"))["name"]
     codes = labels.of("process", _numbered(process.to_list()), ["process"] * named.height)
     of_process = dict(zip(named["process"].to_list(), codes.tolist(), strict=True))
     sent = rows.select("process", "thread").unique().sort("process", "thread", nulls_last=True)

@@ -1,4 +1,4 @@
-"""Call paths in tables: what copies cost and who sends them, what waiting costs and who waits."""
+"""Call paths in tables: what copies cost and who sends them, what waiting costs and who waits, where threads sit."""
 
 from __future__ import annotations
 
@@ -54,6 +54,23 @@ def table_waiting_paths(flame: Flame) -> pl.DataFrame:
         )
         .select("where", "api", "calls", "blocked_ns", "blocked_ratio", "idle_ns", "idle_ratio", "frames")
         .sort("blocked_ns", "idle_ns", "where", "api", descending=[True, True, False, False])
+    )
+
+
+def table_os_paths(flame: Flame) -> pl.DataFrame:
+    """Call paths in the OS runtime of the threads that feed the GPU, longest first.
+
+    Returns:
+        ``where``, ``api`` (the function), ``os_ns`` (each instant of a thread once), ``os_ratio`` (of the window),
+        ``frames``.
+    """
+    there = "os_ns" in [w.key for w in flame.weights]
+    rows = np.flatnonzero(flame.values[:, flame.column("os_ns")] > 0) if there else np.empty(0, np.int64)
+    table = described(flame.labels, flame.paths.take(rows)).with_columns(os_ns=_values(flame, "os_ns", rows))
+    return (
+        table.with_columns(os_ratio=pl.col("os_ns") / flame.window_ns)
+        .select("where", "api", "os_ns", "os_ratio", "frames")
+        .sort("os_ns", "where", "api", descending=[True, False, False])
     )
 
 

@@ -23,7 +23,7 @@ def check_recording(trace: Trace, work: Work) -> Verdict:
         check_texts(trace),
         check_diagnostics(trace, work),
         check_event_count(trace),
-        check_clocks(work),
+        check_clocks(trace, work),
         check_graphs(trace, work),
         check_missing_rows(work),
         jumps,

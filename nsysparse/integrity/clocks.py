@@ -5,10 +5,12 @@ from __future__ import annotations
 from nsysparse import units
 from nsysparse.integrity.check import Check, Status
 from nsysparse.joins.work import Work
+from nsysparse.source import Trace
 
 
-def check_clocks(work: Work) -> Check:
-    """Whether ends follow starts, no time is zero, and no operation before the call that sent it."""
+def check_clocks(trace: Trace, work: Work) -> Check:
+    """Whether ends follow starts, no time is zero or missing, and no operation before the call that sent it."""
+    unplaced = trace.left_out.get("api", 0)
     reversed_calls = int(work.calls["reversed"].sum())
     early = {
         name: int((frame["start_ns"] < frame["call_start_ns"]).sum() or 0)
@@ -20,6 +22,7 @@ def check_clocks(work: Work) -> Check:
         "untimed": untimed,
         "reversed_calls": reversed_calls,
         "before_their_call": early,
+        "unplaced_calls": unplaced,
     }
     said = []
     if untimed:
@@ -27,6 +30,11 @@ def check_clocks(work: Work) -> Check:
         lost = int(work.untimed["bytes"].sum())
         size = f" ({units.size(lost)})" if lost else ""
         said.append(f"rows without usable times are in no figure: {listed}{size}")
+    if unplaced:
+        said.append(
+            f"{units.count(unplaced)} calls have no start or no thread and are in no figure; what they sent counts, but"
+            " not to them"
+        )
     if reversed_calls:
         said.append(f"{units.count(reversed_calls)} calls end before they start and count as instants")
     if any(early.values()):

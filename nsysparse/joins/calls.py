@@ -42,6 +42,7 @@ def load_calls(trace: Trace) -> pl.DataFrame:
     """
     api = trace.frame("api").with_columns(process=schema.process_of(pl.col("thread")))
     if api["start_ns"].null_count() or api["thread"].null_count():  # without these a call can be placed nowhere
+        trace.left_out["api"] = api.select((pl.col("start_ns").is_null() | pl.col("thread").is_null()).sum()).item()
         api = api.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
     trace.release("api")
     functions = _functions(trace.strings(api["name_id"]))

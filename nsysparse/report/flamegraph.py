@@ -20,10 +20,18 @@ from nsysparse.accounting.callpaths import Weight
 from nsysparse.data import data_folder
 from nsysparse.flamegraph.difference import Difference
 from nsysparse.flamegraph.flame import LEVELS, Flame
-from nsysparse.flamegraph.tables import table_copy_paths, table_waiting_paths
+from nsysparse.flamegraph.tables import table_copy_paths, table_os_paths, table_waiting_paths
 from nsysparse.flamegraph.tree import Tree, build_tree, prune
 from nsysparse.intervals import Times
-from nsysparse.report.pathtables import show_changes, show_copy_paths, show_coverage, show_shares, show_waiting_paths
+from nsysparse.report.pathtables import (
+    show_changes,
+    show_copy_paths,
+    show_coverage,
+    show_os_paths,
+    show_shares,
+    show_totals,
+    show_waiting_paths,
+)
 from nsysparse.report.text import clipped, visible
 from nsysparse.stacks.chains import Lists
 
@@ -89,7 +97,11 @@ def view_flame(flame: Flame, max_nodes: int = MAX_NODES) -> FlameView:
         max_nodes: Frames that the page holds at most; the smallest beyond count for the frame above them.
     """
     tree, lost, notes = small_enough(flame.paths, flame.values, max_nodes)
-    if not any(n for kind, n in flame.stacks.items() if kind != "stacks of OS runtime calls"):
+    if flame.unreadable:
+        notes.append(
+            f"{units.count(flame.unreadable)} Python stacks are in a form that cannot be read and are left out."
+        )
+    if not flame.says_who_asked:
         notes.append(HOW_TO_RECORD)
     if not flame.weights:
         return FlameView(Markup(), LEGEND, (NOTHING, *notes))
@@ -148,6 +160,7 @@ def render_page(flame: Flame, shares: pl.DataFrame, max_nodes: int = MAX_NODES) 
     tables = (
         show_copy_paths(table_copy_paths(flame)),
         show_waiting_paths(table_waiting_paths(flame)),
+        show_os_paths(table_os_paths(flame)),
         show_shares(shares),
         show_coverage(flame.coverage),
     )
@@ -168,7 +181,7 @@ def render_difference(difference: Difference, max_nodes: int = MAX_NODES) -> str
         title=f"{base.name} → {new.name}",
         facts=[(names[0], _window(base)), (names[1], _window(new))],
         flame=view_difference(difference, max_nodes),
-        tables=[t for t in show_changes(difference, names) if t.rows],
+        tables=[t for t in (show_totals(difference, names), *show_changes(difference, names)) if t.rows],
         sources=f"{base.name} and {new.name}",
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from nsysparse import units
-from nsysparse.flamegraph.difference import Difference
+from nsysparse.flamegraph.difference import PER_REQUEST, Difference
 from nsysparse.flamegraph.tables import described
 
 MAX_ROWS = 20
@@ -136,6 +136,41 @@ def show_coverage(coverage: pl.DataFrame) -> View:
             "time_ratio": ("Of their time", units.percent),
         },
     )
+
+
+def show_os_paths(table: pl.DataFrame) -> View:
+    """The table of :func:`table_os_paths`."""
+    return _view(
+        "Where the threads that feed the GPU sit in the OS runtime",
+        "Reads, locks and waits, by call path. Only calls that took long have a stack.",
+        table,
+        {
+            "where": ("Called by", "path"),
+            "api": ("Call", None),
+            "os_ns": ("Time", units.duration),
+            "os_ratio": ("Of the window", units.percent),
+        },
+        most=10,
+    )
+
+
+def show_totals(difference: Difference, names: tuple[str, str]) -> View:
+    """Both recordings as a whole."""
+    rows = []
+    for row in difference.totals().iter_rows(named=True):
+        form = {"ns": units.duration, "bytes": units.size}.get(row["unit"], units.count)
+        figures = [row[c] for c in ("base", "new", "base_per", "new_per", "change_per")]
+        cells = [Cell(row["title"]), *(Cell(form(v), units.exact(v)) for v in figures)]
+        rows.append((*cells, Cell(units.percent(row["change_ratio"]), units.exact(row["change_ratio"]))))
+    per = difference.per
+    titles = (*names, f"{names[0]}, per {per}", f"{names[1]}, per {per}", f"Change per {per}", "Change")
+    if per == PER_REQUEST:
+        note = ""
+    elif difference.base.requests and difference.new.requests:
+        note = "Wall time is per request, the other rows are per second of the window."
+    else:
+        note = "How many requests each holds is not known, so wall time cannot be compared: --requests N says it."
+    return View("In all", note, (Head("", False), *(Head(t, True) for t in titles)), tuple(rows))
 
 
 def show_changes(difference: Difference, names: tuple[str, str]) -> list[View]:

@@ -25,6 +25,7 @@ from nsysparse.schema.codes import (
     normalized_api_name,
     pid_of,
     process_of,
+    program_name,
     tid_of,
 )
 from nsysparse.schema.model import Column, Table
@@ -90,5 +91,6 @@ __all__ = [
     "normalized_api_name",
     "pid_of",
     "process_of",
+    "program_name",
     "tid_of",
 ]

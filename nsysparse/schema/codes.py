@@ -67,3 +67,12 @@ def tid_of(thread: pl.Expr) -> pl.Expr:
 def normalized_api_name(name: pl.Expr) -> pl.Expr:
     """An API's name without its version and stream suffixes: ``cudaMemcpyAsync_v3020`` is ``cudaMemcpyAsync``."""
     return name.str.replace(r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$", "")
+
+
+# Some exports hold whole command lines where others hold a program's name.
+PROGRAM = r"^\s*(?:\S*[/\\])?([^\s/\\]+)"
+
+
+def program_name(process: pl.Expr) -> pl.Expr:
+    """A process's name without folder and arguments, which may hold secrets."""
+    return process.str.extract(PROGRAM)

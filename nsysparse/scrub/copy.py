@@ -66,7 +66,7 @@ def scrub(trace: Trace, target: Path, options: Options | None = None) -> dict[st
     """Write a copy that is fit to share.
 
     Args:
-        trace: The recording, a SQLite export (or a report that nsys exports).
+        trace: The recording; the copy is a SQLite export whatever it is.
         target: An empty file.
         options: What else to keep or to remove.
 
@@ -77,9 +77,6 @@ def scrub(trace: Trace, target: Path, options: Options | None = None) -> dict[st
         UsageError: The recording holds a table that no rule knows, or an option names what is not there.
     """
     options = options or Options()
-    uri = getattr(trace.backend, "uri", None)
-    if trace.kind == "parquetdir" or not isinstance(uri, str):
-        raise UsageError("only SQLite exports can be scrubbed", "export with: nsys export --type sqlite")
     tables = _choose(trace, options)
     key = options.key.encode() or secrets.token_bytes(16)
     copy = f"file:{quote(str(target.resolve()))}"
@@ -87,7 +84,7 @@ def scrub(trace: Trace, target: Path, options: Options | None = None) -> dict[st
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         connection.execute("PRAGMA journal_mode = OFF")  # the copy is renamed into place only when it is whole
         connection.execute("PRAGMA synchronous = OFF")
-        connection.execute("ATTACH ? AS source", (uri,))
+        connection.execute("ATTACH ? AS source", (trace.backend.uri,))
         columns = {t: _columns(connection, t) for t in tables}
         cleaner = Cleaner(_names(connection, trace), options.hashed, key, options.keep)
         job = _Job(connection, columns, options, cleaner)
@@ -171,9 +168,14 @@ def _define(job: _Job) -> None:
     def cleaned(kind: str) -> Callable[[str], str]:
         return lambda text: job.cleaner.text(kind, text)
 
-    kinds = (policy.NVTX, policy.KERNEL, policy.FUNCTION, policy.MODULE, policy.THREAD, policy.PROCESS, policy.JSON)
+    kinds = (
+        *(policy.NVTX, policy.KERNEL, policy.FUNCTION, policy.MODULE, policy.THREAD, policy.PROCESS, policy.JSON),
+        policy.PLAIN,
+    )
     for kind in kinds:
         job.connection.create_function(_function(kind), 1, changed(cleaned(kind)), deterministic=True)
+    for (table, column), form in policy.FORMS.items():
+        job.connection.create_function(_function(f"{table}.{column}"), 1, changed(job.cleaner.of_form(form)))
     job.connection.create_function(_function(policy.UUID), 1, changed(job.cleaner.uuid))
     job.connection.create_function(_function(policy.MESSAGE), 1, changed(job.cleaner.message))
     layouts = {} if "NVTX_PAYLOAD_SCHEMAS" not in job.columns else read_layouts(job.connection)
@@ -189,7 +191,7 @@ def _define(job: _Job) -> None:
 
 
 def _function(kind: str) -> str:
-    return f"clean_{kind.replace(' ', '_')}"
+    return f"clean_{kind.replace(' ', '_').replace('.', '_')}"
 
 
 def _copy(job: _Job, table: str, program: set[int]) -> None:
@@ -247,9 +249,10 @@ def _treated(job: _Job, table: str, column: str, needed: bool) -> str:
         return f"CASE WHEN {used} THEN '{FILTERED}' ELSE value END"
     if treatment == policy.PAYLOAD:
         return name if "payloads" in job.options.keep else f"{_function(treatment)}({name})"
-    if treatment in {None, policy.PLAIN}:
-        return name if treatment else ""
-    return f"coalesce({_function(treatment or '')}(CAST({name} AS BLOB)), {name})"
+    if treatment is None:
+        return ""
+    kind = f"{table}.{column}" if treatment == policy.FORM else treatment
+    return f"coalesce({_function(kind)}(CAST({name} AS BLOB)), {name})"
 
 
 def _number(job: _Job, column: str, kind: str, needed: bool, strays: int) -> str:
@@ -302,7 +305,7 @@ def _rows(job: _Job, table: str, program: set[int]) -> str:
     elif table == policy.TARGET_PROCESS:
         keep, what = f"processId IN ({listed})", "processes"
     elif table in policy.META_EXPORT:
-        keep, what = _meta(job, table, policy.EXPORT_FACTS, None), "export"
+        keep, what = _meta(job, table, policy.EXPORT_FACTS, policy.EXPORT_VALUE), "export"
     elif table == policy.META_CAPTURE:
         keep, what = _meta(job, table, policy.CAPTURE_FACTS, policy.CAPTURE_VALUE), "capture"
     if not what or what in job.options.keep or table in job.options.keep:
@@ -311,13 +314,13 @@ def _rows(job: _Job, table: str, program: set[int]) -> str:
     return keep
 
 
-def _meta(job: _Job, table: str, keys: re.Pattern[str], values: re.Pattern[str] | None) -> str:
+def _meta(job: _Job, table: str, keys: re.Pattern[str], values: re.Pattern[str]) -> str:
     """Row numbers of the facts that may stay."""
     good = []
     query = f"SELECT rowid, CAST(name AS TEXT), CAST(value AS TEXT) FROM source.{quoted(table)}"
     for row, name, value in job.connection.execute(query):
         filtered = bool(policy.EXPORT_FILTERS.fullmatch(name or ""))
-        fits = bool(keys.fullmatch(name or "")) and (values is None or bool(values.fullmatch(value or "")))
+        fits = bool(keys.fullmatch(name or "") and values.fullmatch(value or ""))
         if fits or filtered:
             good.append(row)
     return f"rowid IN ({', '.join(map(str, good)) or 'NULL'})"

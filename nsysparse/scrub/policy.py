@@ -20,7 +20,7 @@ NVTX, KERNEL, FUNCTION, MODULE, THREAD, PROCESS, PLAIN = (
     "plain",
 )
 # Columns with a treatment of their own.
-UUID, MESSAGE, PAYLOAD, JSON, STRINGS = "uuid", "message", "payload", "json", "strings"
+UUID, MESSAGE, PAYLOAD, JSON, STRINGS, FORM = "uuid", "message", "payload", "json", "strings", "form"
 
 # Class of what is removed -> what it is, for the summary and the documentation.
 CLASSES = {
@@ -31,6 +31,7 @@ CLASSES = {
     "network": "network devices",
     "export": "facts of the export: host, user, file names",
     "processes": "names of processes that are not the program's",
+    "arguments": "arguments and folders in the names of the program's processes",
     "threads": "names of threads that are not the program's",
     "uuids": "UUIDs, replaced by letters",
     "paths": "path prefixes, replaced by letters",
@@ -108,19 +109,26 @@ TEXTS = {
     (STRING_TABLE, "value"): STRINGS,
     ("TARGET_INFO_GPU", "name"): PLAIN,
     ("TARGET_INFO_GPU", "chipName"): PLAIN,
-    ("TARGET_INFO_GPU", "busLocation"): PLAIN,
+    ("TARGET_INFO_GPU", "busLocation"): FORM,
     ("TARGET_INFO_GPU", "uuid"): UUID,
     ("TARGET_INFO_CUDA_GPU", "name"): PLAIN,
-    ("TARGET_INFO_CUDA_GPU", "pciBusId"): PLAIN,
+    ("TARGET_INFO_CUDA_GPU", "pciBusId"): FORM,
     ("TARGET_INFO_CUDA_DEVICE", "uuid"): UUID,
-    ("TARGET_INFO_CUDA_CONTEXT_INFO", "tpcMask"): PLAIN,
+    ("TARGET_INFO_CUDA_CONTEXT_INFO", "tpcMask"): FORM,
     ("TARGET_INFO_GPU_METRICS", "typeName"): PLAIN,
     ("TARGET_INFO_GPU_METRICS", "metricName"): PLAIN,
     ("TARGET_INFO_NVTX_CUDA_CONTEXT", "name"): NVTX,
     ("TARGET_INFO_NVTX_CUDA_DEVICE", "name"): NVTX,
     ("TARGET_INFO_NVTX_CUDA_STREAM", "name"): NVTX,
-    ("TARGET_INFO_SESSION_START_TIME", "utcTime"): PLAIN,
+    ("TARGET_INFO_SESSION_START_TIME", "utcTime"): FORM,
     ("UnwindMethodType", "name"): PLAIN,
+}
+# Texts of a fixed form; any other is emptied.
+FORMS = {
+    ("TARGET_INFO_GPU", "busLocation"): re.compile(r"[0-9a-fA-F:.]{0,24}"),
+    ("TARGET_INFO_CUDA_GPU", "pciBusId"): re.compile(r"[0-9a-fA-F:.]{0,24}"),
+    ("TARGET_INFO_CUDA_CONTEXT_INFO", "tpcMask"): re.compile(r"[0-9a-fA-Fx, ]{0,400}"),
+    ("TARGET_INFO_SESSION_START_TIME", "utcTime"): re.compile(r"[\dT:. Z+-]{0,40}"),
 }
 IDENTIFYING_NUMBERS = {("TARGET_INFO_GPU", "luid")}  # class "uuids"
 
@@ -128,6 +136,9 @@ IDENTIFYING_NUMBERS = {("TARGET_INFO_GPU", "luid")}  # class "uuids"
 EXPORT_FACTS = re.compile(
     r"EXPORT_(PRODUCT_(NAME|VERSION|DATE)|SCHEMA_VERSION(_\w+)?|PLATFORM|ARCH"
     r"|PARAM_(OVERWRITE|APPEND|LAZY|TIME_NORMALIZE|TIME_SHIFT)|CONFIG_TIME_SHIFT)"
+)
+EXPORT_VALUE = re.compile(
+    r"NVIDIA Nsight Systems|true|false|-?[\d. ]{0,40}(-\w{1,16})?|[a-z]{1,12}(-[a-z]{1,12})?|(x|aarch|arm|sbsa)\w{0,6}"
 )
 EXPORT_FILTERS = re.compile(r"EXPORT_PARAM_(TABLES|TIMES)_TO_EXPORT")  # only that they were used
 # Settings that are kept: what was traced and how; only where the value is a switch, a number or a word.

@@ -9,9 +9,10 @@ import hashlib
 import hmac
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
+from nsysparse.schema.codes import PROGRAM
 from nsysparse.scrub import policy
 
 HASHED = {"nvtx": policy.NVTX, "kernels": policy.KERNEL, "functions": policy.FUNCTION}
@@ -21,7 +22,7 @@ _UUID = re.compile(r"(?:GPU-|MIG-)?\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4
 _ADDRESS = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+")
 # Where a version has four parts an address is not meant.
-_VERSIONED = {policy.MODULE, policy.FUNCTION, policy.KERNEL}
+_VERSIONED = {policy.MODULE, policy.FUNCTION, policy.KERNEL, policy.PLAIN}
 _PROFILER_DOMAIN = re.compile(r"Python (Backtrace on CUDA|Periodic Sampling)")
 _DIGITS = re.compile(r"\d+")
 
@@ -58,16 +59,24 @@ class Cleaner:
         """A text of some kind, cleaned."""
         if kind in self._hashed and not _PROFILER_DOMAIN.match(text):
             return self._hash(text)
-        if kind == policy.PLAIN:
-            return text
+        if kind == policy.PROCESS:
+            text = self._program(text)
         text = self._replace("paths", _PATH, "path", text, group="folder")
         text = self._replace("uuids", _UUID, "uuid", text)
         text = self._replace("names", _MAIL, "name", text)
         if kind not in _VERSIONED:
             text = self._replace("names", _ADDRESS, "address", text)
-        if self._names is not None:
+        if self._names is not None and kind != policy.PLAIN:  # a host called h200 is no reason to rename the GPU
             text = self._replace("names", self._names, "name", text)
         return text
+
+    def _program(self, text: str) -> str:
+        """A process's name without folder and arguments."""
+        found = re.match(PROGRAM, text)
+        if found is None or found[1] == text or "arguments" in self._keep:
+            return text
+        self.removed["arguments"] += 1
+        return found[1]
 
     def _replace(self, what: str, pattern: re.Pattern[str], label: str, text: str, group: str = "") -> str:
         if what in self._keep or not pattern.search(text):
@@ -92,6 +101,17 @@ class Cleaner:
             number, digit = divmod(number - 1, 26)
             letters = chr(97 + digit) + letters
         return letters
+
+    def of_form(self, form: re.Pattern[str]) -> Callable[[str], str]:
+        """Empties texts that have not the form they should have."""
+
+        def checked(text: str) -> str:
+            if "texts" in self._keep or form.fullmatch(text):
+                return text
+            self.removed["texts"] += 1
+            return ""
+
+        return checked
 
     def uuid(self, text: str) -> str:
         """A UUID as letters; the same one gets the same ones."""

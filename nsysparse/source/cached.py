@@ -72,6 +72,11 @@ class CachedBackend:
             self.notes.repaired_texts[column] = self.notes.repaired_texts.get(column, 0) + number
         return found
 
+    @property
+    def uri(self) -> str:
+        """URI of the recording itself as a database."""
+        return self._backend.uri
+
     def connect(self) -> sqlite3.Connection:
         """A read-only connection for SQL."""
         return self._backend.connect()
@@ -118,6 +123,11 @@ class DeferredReport:
     def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
         """The same piece by piece."""
         return self._backend().chunks(table, columns, rows)
+
+    @property
+    def uri(self) -> str:
+        """URI of the export as a database."""
+        return self._backend().uri
 
     def connect(self) -> sqlite3.Connection:
         """A read-only connection for SQL."""

@@ -6,6 +6,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -84,10 +85,15 @@ class ParquetBackend:
 
     def connect(self) -> sqlite3.Connection:
         """A connection to a temporary SQLite copy of the tables, so that SQL works as on a SQLite export."""
+        return sqlite3.connect(self.uri, uri=True)
+
+    @property
+    def uri(self) -> str:
+        """URI of that copy, read-only; it is made when first asked for and removed with the recording."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="nsysparse-")
             self._ingest(Path(self._folder.name) / "trace.sqlite")
-        return sqlite3.connect(f"file:{self._folder.name}/trace.sqlite?mode=ro", uri=True)
+        return f"file:{quote(self._folder.name)}/trace.sqlite?mode=ro"
 
     def _ingest(self, target: Path) -> None:
         import adbc_driver_sqlite.dbapi as adbc

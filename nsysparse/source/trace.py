@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -30,6 +30,10 @@ class Backend(Protocol):
     @property
     def tables(self) -> Mapping[str, list[str]]:
         """The export's tables and their columns."""
+
+    @property
+    def uri(self) -> str:
+        """URI of a SQLite database with its tables, to be read only."""
 
     @property
     def size_bytes(self) -> int:
@@ -59,12 +63,14 @@ class Trace:
     Attributes:
         path: What the user named.
         kind: ``sqlite``, ``parquetdir`` or ``nsys-rep``.
+        left_out: Rows that could be placed nowhere, by canonical table; whoever leaves them out says so here.
     """
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.path = backend.path
         self.kind = backend.kind
+        self.left_out: dict[str, int] = {}
         self._frames: dict[str, pl.DataFrame] = {}
         if not any(name in backend.tables for name in MARKS_OF_AN_EXPORT) and not self._any_known():
             raise SourceError(
@@ -129,7 +135,18 @@ class Trace:
         for arrow in self.backend.chunks(source, wanted, rows):
             yield _canonical(arrow, table)
 
-    def _read(self, table: schema.Table) -> pl.DataFrame:
+    def part(self, name: str, columns: Sequence[str]) -> pl.DataFrame:
+        """Some columns of a canonical table, read alone; nothing is kept.
+
+        Args:
+            name: A key of :data:`nsysparse.schema.TABLES`.
+            columns: Columns of it, in the order of the result.
+        """
+        if name in self._frames:
+            return self._frames[name].select(columns)
+        return self._read(schema.TABLES[name], columns).select(columns)
+
+    def _read(self, table: schema.Table, only: Collection[str] | None = None) -> pl.DataFrame:
         source = table.source(self.tables)
         if source is None:
             return table.empty()
@@ -137,6 +154,8 @@ class Trace:
         kinds = {c.name: c.kind for c in table.columns}
         if not found:
             return table.empty()
+        if only is not None:  # one column at least: it says how many rows there are
+            found = {c: v for c, v in found.items() if c in only} or dict([next(iter(found.items()))])
         arrow = self.backend.read(source, {name: (column, kinds[name]) for name, column in found.items()})
         return _canonical(arrow, table)
 

@@ -16,7 +16,7 @@ from nsysparse.intervals import Times, times
 
 Index = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
-PIECE = 4_000_000  # rows hashed at once: bounds the memory of the 64-bit temporaries
+PIECE = 500_000  # rows hashed at once: the 64-bit temporaries stay small, and near the processor
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,52 @@ def _spread(begin: Index, length: Index) -> Index:
     return np.arange(total[-1]) + np.repeat(begin - total[:-1], length)
 
 
-def number_chains(chain: npt.ArrayLike, depth: npt.ArrayLike, frame: Codes) -> tuple[Times, Index, Lists]:
-    """Find the distinct stacks among chains.
+class Chains:
+    """Chains of frames, gathered from pieces of a table in the table's order.
+
+    Tables are nearly always in order of chain and depth, so a chain is kept as its id and its length; the depths of
+    rows, which can be 100 million, are not. Rows out of order are refused: see :func:`chains_of`.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[int, int] | None = None
+        self._ids: list[Times] = []
+        self._lengths: list[Index] = []
+        self._frames: list[Codes] = []
+
+    def add(self, chain: Index, depth: Codes, frame: Codes) -> bool:
+        """Add rows; False, and nothing is added, where they are not in order."""
+        if not chain.size:
+            return True
+        first = (int(chain[0]), int(depth[0]))
+        if (self._last is not None and first < self._last) or _falls(chain, depth):
+            return False
+        begin = np.flatnonzero(np.concatenate(([True], chain[1:] != chain[:-1])))
+        self._ids.append(chain[begin])
+        self._lengths.append(np.diff(np.append(begin, chain.size)))
+        self._frames.append(frame)
+        self._last = (int(chain[-1]), int(depth[-1]))
+        return True
+
+    def finish(self) -> tuple[Times, Lists]:
+        """The chains' ids, ascending, and their frames, leaf first."""
+        if not self._ids:
+            return times([]), Lists(np.zeros(1, np.int64), np.empty(0, np.int32))
+        ids, length = np.concatenate(self._ids), np.concatenate(self._lengths)
+        frame = np.concatenate(self._frames)
+        self._frames.clear()
+        first = np.flatnonzero(np.concatenate(([True], ids[1:] != ids[:-1])))  # a chain may lie in two pieces
+        return times(ids[first]), Lists.of_lengths(np.add.reduceat(length, first), frame)
+
+
+def _falls(chain: Index, depth: Index | Codes) -> bool:
+    """Whether rows are out of order."""
+    same = chain[1:] == chain[:-1]
+    return bool(((chain[1:] < chain[:-1]) | (same & (depth[1:] < depth[:-1]))).any())
+
+
+def chains_of(chain: npt.ArrayLike, depth: npt.ArrayLike, frame: Codes) -> tuple[Times, Lists]:
+    """Chains of rows in any order.
 
     Args:
         chain: Chain of each row.
@@ -125,22 +169,30 @@ def number_chains(chain: npt.ArrayLike, depth: npt.ArrayLike, frame: Codes) -> t
         frame: Its frame.
 
     Returns:
-        The chains' ids, ascending; the stack of each; the stacks' frames, root first. Stacks are numbered in the
-        order of their first chain.
+        As :meth:`Chains.finish`.
     """
     ids, level = np.asarray(chain), np.asarray(depth)
-    if not ids.size:
-        return times([]), times([]), Lists(np.zeros(1, np.int64), np.empty(0, np.int32))
-    falls = (ids[1:] < ids[:-1]) | ((ids[1:] == ids[:-1]) & (level[1:] < level[:-1]))
-    if falls.any():
+    if _falls(ids, level):
         order = np.lexsort((level, ids))
-        ids, frame = ids[order], frame[order]
-    first = np.flatnonzero(np.concatenate(([True], ids[1:] != ids[:-1])))
-    chains = Lists(np.concatenate((first, [ids.size])), frame)
+        ids, level, frame = ids[order], level[order], frame[order]
+    chains = Chains()
+    chains.add(ids, level, frame)
+    return chains.finish()
+
+
+def number_chains(chains: Lists) -> tuple[Index, Lists]:
+    """Find the distinct stacks among chains.
+
+    Args:
+        chains: Frames of each chain, leaf first.
+
+    Returns:
+        The stack of each chain; the stacks' frames, root first. Stacks are numbered in the order of their first chain.
+    """
     stack, representative = distinct_lists(chains)
     stacks = chains.take(representative)
     last = np.repeat(stacks.start[1:] - 1, stacks.length)  # from leaf first to root first
-    return times(ids[first]), stack, Lists(stacks.start, stacks.value[last - stacks.place()])
+    return stack, Lists(stacks.start, stacks.value[last - stacks.place()])
 
 
 def distinct_lists(lists: Lists) -> tuple[Index, Index]:
@@ -192,11 +244,12 @@ def _mixed(part: Lists, seed: int) -> npt.NDArray[np.uint64]:
 
 def _same(lists: Lists, other: Index) -> bool:
     """Whether each list equals the one at the given row."""
-    if (lists.length != lists.length[other]).any():
+    length = lists.length
+    if (length != length[other]).any():
         return False
     for low, high in _pieces(lists):
         mine = lists.value[lists.start[low] : lists.start[high]]
-        theirs = lists.value[_spread(lists.start[other[low:high]], lists.length[low:high])]
+        theirs = lists.value[_spread(lists.start[other[low:high]], length[low:high])]
         if (mine != theirs).any():
             return False
     return True

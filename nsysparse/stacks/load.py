@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from nsysparse import schema
-from nsysparse.intervals import times
 from nsysparse.source import Trace
-from nsysparse.stacks.chains import Codes, Index, Lists, number_chains
+from nsysparse.stacks.chains import Chains, Codes, Index, Lists, chains_of, number_chains
+from nsysparse.stacks.frames import FrameNumbers
 from nsysparse.stacks.names import describe_native, describe_python
 from nsysparse.stacks.payload import PythonStacks, read_python
 
 NATIVE_SOURCES = ("cuda_stacks", "sample_stacks", "osrt_stacks")
-FRAME_KEY = ("symbol_id", "module_id", "unresolved", "kernel_mode", "special")
+OF_OS_CALLS, UNREADABLE = "stacks of OS runtime calls", "Python stacks that cannot be read"
+PIECE = 500_000  # rows read at once: columns of that many stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Stacks:
         stacks: Frames of each stack, root first.
         calls: ``chain`` (as ``callchain`` of a call holds it, calibrated) to ``stack``.
         samples: CPU samples: ``time_ns``, ``thread``, ``stack`` (-1: none), in order of time.
-        osrt: ``chain`` to ``stack`` of OS runtime calls.
+        osrt: The same of OS runtime calls.
         python: Python stacks: ``time_ns``, ``thread``, ``by``, ``stack``, in order of time.
         calibration: The offset of ``calls``.
         undecoded: Python events that could not be read.
@@ -80,22 +82,24 @@ class Stacks:
         return {
             "stacks of CUDA calls": self.calls.height,
             "CPU samples": self.samples.height,
-            "stacks of OS runtime calls": self.osrt.height,
+            OF_OS_CALLS: self.osrt.height,
             "Python stacks of CUDA calls": int(by_call.sum()),
             "Python samples": int((~by_call).sum()),
+            UNREADABLE: self.undecoded,
         }
 
 
 def load_stacks(trace: Trace) -> Stacks:
     """Read and number every stack."""
-    keys = pl.DataFrame(schema=dict.fromkeys(FRAME_KEY, pl.Int64) | {"frame": pl.Int32})
+    numbers = FrameNumbers()
     found: dict[str, tuple[Index, Index, Lists]] = {}
     for source in NATIVE_SOURCES:
-        chain, depth, frame, keys = _read_chains(trace, source, keys)
-        found[source] = number_chains(chain, depth, frame)
+        ids, chains = _read_chains(trace, source, numbers)
+        found[source] = (ids, *number_chains(chains))
+        del chains
     python = read_python(trace)
-    frames = _frames(trace, keys, python)
-    python_stack, python_lists = _number_python(python, keys.height)
+    frames = _frames(trace, numbers.keys, python)
+    python_stack, python_lists = _number_python(python, numbers.keys.height)
     lists = [*(stacks for _, _, stacks in found.values()), python_lists]
     first = dict(zip((*found, "python"), np.cumsum([0, *map(len, lists)]).tolist(), strict=False))
     stacks = _end_to_end(lists)
@@ -103,47 +107,43 @@ def load_stacks(trace: Trace) -> Stacks:
         source: pl.DataFrame({"chain": ids, "stack": number + first[source]})
         for source, (ids, number, _) in found.items()
     }
-    calibration = calibrate(trace, tables["cuda_stacks"], stacks, frames)
+    calibration = calibrate_cuda(trace, tables["cuda_stacks"], stacks, frames)
+    of_osrt = calibrate_osrt(trace, tables["osrt_stacks"], stacks, frames)
     return Stacks(
         frames,
         stacks,
         tables["cuda_stacks"].with_columns(pl.col("chain") - calibration.offset),
         _samples(trace, tables["sample_stacks"]),
-        tables["osrt_stacks"],
+        tables["osrt_stacks"].with_columns(pl.col("chain") - of_osrt.offset).filter(pl.col("chain") != 0),
         python.events.with_columns(stack=pl.Series(python_stack + first["python"], dtype=pl.Int64)),
         calibration,
         python.undecoded,
     )
 
 
-def _read_chains(trace: Trace, source: str, keys: pl.DataFrame) -> tuple[Index, Index, Codes, pl.DataFrame]:
-    """Rows of one table as three narrow columns, read piece by piece: there may be 100 million of samples."""
-    chains, depths, frames = [], [], []
-    for piece in trace.chunks(source):
+def _read_chains(trace: Trace, source: str, numbers: FrameNumbers) -> tuple[Index, Lists]:
+    """Ids of one table's chains and their frames, leaf first, read piece by piece."""
+    chains = Chains()
+    for rows in _pieces(trace, source, numbers):
+        if not chains.add(*rows):
+            break
+    else:
+        return chains.finish()
+    parts = list(_pieces(trace, source, numbers))  # out of order, as only other tools leave it: all at once
+    return chains_of(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _pieces(trace: Trace, source: str, numbers: FrameNumbers) -> Iterator[tuple[Index, Codes, Codes]]:
+    """Chain, depth and frame of each row: there may be 100 million of samples."""
+    for piece in trace.chunks(source, PIECE):
         piece = piece.drop_nulls(["chain", "depth"])
-        code = _numbers(piece, keys)
-        if code.null_count():  # frames not seen so far: few, but in the first pieces
-            fresh = piece.filter(code.is_null()).select(FRAME_KEY).unique(maintain_order=True)
-            number = pl.int_range(keys.height, keys.height + pl.len(), dtype=pl.Int32)
-            keys = pl.concat([keys, fresh.with_columns(number.alias("frame"))])
-            code = _numbers(piece, keys)
-        chains.append(piece["chain"].to_numpy())
-        depths.append(piece["depth"].cast(pl.Int32).to_numpy())
-        frames.append(code.to_numpy())
-    if not chains:
-        return times([]), times([]), np.empty(0, np.int32), keys
-    return np.concatenate(chains), np.concatenate(depths), np.concatenate(frames), keys
-
-
-def _numbers(piece: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
-    """Number of each row's frame, NULL for one that is not among the keys."""
-    return piece.join(keys, on=FRAME_KEY, how="left", nulls_equal=True, maintain_order="left")["frame"]
+        yield piece["chain"].to_numpy(), piece["depth"].cast(pl.Int32).to_numpy(), numbers.of(piece)
 
 
 def _frames(trace: Trace, keys: pl.DataFrame, python: PythonStacks) -> pl.DataFrame:
     """Describe all frames, native ones first."""
     strings = trace.strings(pl.concat([keys["symbol_id"], keys["module_id"]]))
-    native = keys.sort("frame")
+    native = keys
     for column in ("symbol", "module"):
         native = native.join(
             strings.rename({"value": column}),
@@ -160,9 +160,7 @@ def _frames(trace: Trace, keys: pl.DataFrame, python: PythonStacks) -> pl.DataFr
 def _number_python(python: PythonStacks, first_frame: int) -> tuple[Index, Lists]:
     lists = python.frames
     frame = (lists.value + first_frame).astype(np.int32)
-    ids, stack, stacks = number_chains(lists.owner(), lists.place(), frame)
-    assert ids.size == len(lists)  # every event that was kept has a frame
-    return stack, stacks
+    return number_chains(Lists(lists.start, frame))
 
 
 def _end_to_end(parts: list[Lists]) -> Lists:
@@ -182,31 +180,40 @@ def _samples(trace: Trace, chains: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def calibrate(trace: Trace, chains: pl.DataFrame, stacks: Lists, frames: pl.DataFrame) -> Calibration:
-    """Find the offset from ``callchainId`` to the chain's id: the API's name must be in its own chain.
+def calibrate_cuda(trace: Trace, chains: pl.DataFrame, stacks: Lists, frames: pl.DataFrame) -> Calibration:
+    """The offset of CUDA calls' stacks; see :func:`calibrate`."""
+    rows = trace.frame("api").filter(pl.col("callchain").is_not_null()).select("callchain", "name_id")
+    bare = schema.normalized_api_name(pl.col("value").str.strip_chars())
+    names = trace.strings(rows["name_id"]).select(name_id="id", name=bare)
+    rows = rows.join(names, on="name_id", how="left", maintain_order="left").select("callchain", "name")
+    called = pl.when(pl.col("role") == "api").then(schema.normalized_api_name(pl.col("function")))
+    return calibrate(rows, chains, stacks, frames.select(called.alias("name"))["name"])
+
+
+def calibrate_osrt(trace: Trace, chains: pl.DataFrame, stacks: Lists, frames: pl.DataFrame) -> Calibration:
+    """The offset of OS runtime calls' stacks; there 0 says that none was taken."""
+    rows = trace.frame("osrt").filter(pl.col("callchain") > 0).select("callchain", "name_id")
+    names = trace.strings(rows["name_id"]).select(name_id="id", name="value")
+    rows = rows.join(names, on="name_id", how="left", maintain_order="left").select("callchain", "name")
+    called = pl.when(pl.col("function").is_in(names["name"].implode())).then("function")
+    return calibrate(rows, chains, stacks, frames.select(called.alias("name"))["name"])
+
+
+def calibrate(rows: pl.DataFrame, chains: pl.DataFrame, stacks: Lists, called: pl.Series) -> Calibration:
+    """Find the offset from ``callchainId`` to the chain's id: the call's name must be in its own chain.
 
     Releases differ (equal in 2025.3, one less in 2022.2), and nothing in an export says which it is.
 
     Args:
-        trace: The recording.
+        rows: ``callchain`` and ``name`` of each call with a stack.
         chains: ``chain`` (the table's own id) to ``stack``.
         stacks: Frames of each stack.
-        frames: All frames.
+        called: Name of the call that each frame is, NULL where it is none.
     """
-    rows = trace.frame("api").filter(pl.col("callchain").is_not_null()).select("callchain", "name_id")
-    names = trace.strings(rows["name_id"]).select(
-        name_id="id", name=schema.normalized_api_name(pl.col("value").str.strip_chars())
-    )
-    rows = rows.join(names, on="name_id", how="left", maintain_order="left")
     if not rows.height or not chains.height:
         return Calibration(0, rows.height, 0)
-    api = frames.with_row_index("frame").filter(pl.col("role") == "api")
-    is_api = np.zeros(frames.height, np.bool_)
-    is_api[api["frame"].to_numpy()] = True
-    held = stacks.where(is_api[stacks.value])
-    names_in = pl.DataFrame({"stack": held.owner(), "frame": held.value.astype(np.uint32)}).join(
-        api.select("frame", name=schema.normalized_api_name(pl.col("function"))), on="frame"
-    )
+    held = stacks.where(called.is_not_null().to_numpy()[stacks.value])
+    names_in = pl.DataFrame({"stack": held.owner(), "name": called.gather(held.value)})
     names_in = chains.join(names_in, on="stack").select("chain", "name").unique()
     counted = rows.group_by("callchain", "name").len()
     best = Calibration(0, rows.height, 0)

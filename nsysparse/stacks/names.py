@@ -106,7 +106,7 @@ def describe_native(frames: pl.DataFrame, api_names: set[str]) -> pl.DataFrame:
     """Name, label and role of native frames.
 
     Args:
-        frames: ``symbol`` and ``module`` (texts), ``unresolved``, ``kernel_mode``, ``special``.
+        frames: ``symbol`` and ``module`` (texts), ``unresolved``, ``kernel_mode``, ``special`` (bool).
         api_names: Functions that the recording lists as CUDA calls, without suffixes.
 
     Returns:
@@ -120,9 +120,9 @@ def describe_native(frames: pl.DataFrame, api_names: set[str]) -> pl.DataFrame:
         place.alias("place"),
         pl.col("module").fill_null("").alias("path"),
         pl.lit(None, pl.Int64).alias("line"),
-        unknown=(pl.col("unresolved") != 0) | symbol.str.contains(UNRESOLVED),
-        made_up=(pl.col("special") != 0) | symbol.str.contains(r"^\[.*\]$"),
-        in_kernel=pl.col("kernel_mode") != 0,
+        unknown=pl.col("unresolved") | symbol.str.contains(UNRESOLVED),
+        made_up=pl.col("special") | symbol.str.contains(r"^\[.*\]$"),
+        in_kernel=pl.col("kernel_mode"),
     )
     distinct = frames.filter(~pl.col("unknown"))["function"].unique()
     short = pl.DataFrame(

@@ -7,6 +7,8 @@ Function, File and Line, and whose length is in another field. An export made wi
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -268,12 +270,30 @@ def _decode_json(rows: pl.DataFrame, trace: Trace, wanted: npt.NDArray[np.bool_]
     none = pl.DataFrame(schema={"function": pl.String, "file": pl.String, "line": pl.Int64})
     if not these.size:
         return these, Lists(np.zeros(1, np.int64), np.empty(0, np.int64)), none
-    shape = pl.Struct({"Frames": pl.List(pl.Struct(schema_of_frame))})
-    try:
-        frames = text.gather(these).str.json_decode(shape).struct.field("Frames")
-    except pl.exceptions.ComputeError:
-        return these[:0], Lists(np.zeros(1, np.int64), np.empty(0, np.int64)), none
+    frames = _frames_of(text.gather(these), schema_of_frame)
     count = frames.list.len().fill_null(0).cast(pl.Int64).to_numpy()
     flat = frames.filter(pl.Series(count > 0)).explode().struct.unnest()
     flat = flat.rename({"Function": "function", "File": "file", "Line": "line"})
     return these, Lists.of_lengths(count, np.arange(int(count.sum()))), flat
+
+
+def _frames_of(texts: pl.Series, fields: Mapping[str, type[pl.DataType]]) -> pl.Series:
+    """The list ``Frames`` of each text; NULL for a text that is not of this form."""
+    shape = pl.Struct({"Frames": pl.List(pl.Struct(fields))})
+    try:
+        return texts.str.json_decode(shape).struct.field("Frames")
+    except pl.exceptions.ComputeError:  # one bad text spoils the column: leave out those that are bad
+        good = {t for t in texts.unique().to_list() if _is_stack(t)}
+        kept = texts.to_frame("text").select(pl.when(pl.col("text").is_in(list(good))).then("text"))
+        return kept.to_series().str.json_decode(shape).struct.field("Frames")
+
+
+def _is_stack(text: str) -> bool:
+    """Whether a text is an object with a list of frames of the right types."""
+    try:
+        frames = json.loads(text)["Frames"]
+        rows = [(f.get("Function"), f.get("File"), f.get("Line")) for f in frames]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return False
+    texts = all(t is None or isinstance(t, str) for row in rows for t in row[:2])
+    return texts and all(n is None or (type(n) is int and abs(n) < 2**63) for *_, n in rows)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from nsysparse.stats.report import Report, Table, find_reports, find_rules, make_table, pick
+from nsysparse.stats.report import Report, Table, find_reports, find_rules, list_names, make_table, pick
 
-__all__ = ["Report", "Table", "find_reports", "find_rules", "make_table", "pick"]
+__all__ = ["Report", "Table", "find_reports", "find_rules", "list_names", "make_table", "pick"]

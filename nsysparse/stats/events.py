@@ -10,6 +10,7 @@ import polars as pl
 
 from nsysparse import schema
 from nsysparse.source import Trace
+from nsysparse.stats.cut import kept_rows
 
 # The labels of nsys's enumerations, which exports hold only from 2022.4.1.
 COPY_LABELS = dict(
@@ -63,19 +64,29 @@ def extra_column(trace: Trace, table: str, column: str, name: str) -> pl.Series:
     arrow = trace.backend.read(source, {name: (column, "int")})
     values = pl.from_arrow(arrow.column(name))
     assert isinstance(values, pl.Series)
-    replaced: pl.Series = values.replace(0, None).alias(name)
+    replaced: pl.Series = kept_rows(trace, table, values).replace(0, None).alias(name)
     return replaced
 
 
-def load_api(trace: Trace) -> pl.DataFrame:
-    """Rows of the API table, with ``process``, ``duration``, ``api`` (the name) and ``function`` (less its version)."""
-    frame = with_text(trace.frame("api"), trace, "name_id", api=TEXT, function=without_version(TEXT))
+API_COLUMNS = ("start_ns", "end_ns", "thread", "correlation", "name_id", "event_class")
+KERNEL_COLUMNS = ("start_ns", "end_ns", "name_id")
+
+
+def load_api(trace: Trace, *columns: str) -> pl.DataFrame:
+    """Rows of the API table: API_COLUMNS and these columns, and what follows from them.
+
+    Returns:
+        Also ``process``, ``duration``, ``api`` (the name) and ``function`` (the name less its version).
+    """
+    rows = trace.part("api", [*API_COLUMNS, *columns])
+    frame = with_text(rows, trace, "name_id", api=TEXT, function=without_version(TEXT))
     return frame.with_columns(duration(), process=schema.process_of(pl.col("thread")))
 
 
-def load_kernels(trace: Trace) -> pl.DataFrame:
-    """Rows of the kernel table: its columns plus ``kernel`` (the demangled name) and ``duration``."""
-    return with_text(trace.frame("kernels"), trace, "name_id", kernel=TEXT).with_columns(duration())
+def load_kernels(trace: Trace, *columns: str) -> pl.DataFrame:
+    """Rows of the kernel table: KERNEL_COLUMNS, ``kernel`` (the demangled name), ``duration``, and these columns."""
+    rows = trace.part("kernels", list(dict.fromkeys((*KERNEL_COLUMNS, *columns))))
+    return with_text(rows, trace, "name_id", kernel=TEXT).with_columns(duration())
 
 
 def load_memory(trace: Trace) -> pl.DataFrame:

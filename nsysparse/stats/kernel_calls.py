@@ -8,6 +8,9 @@ from nsysparse import schema
 from nsysparse.source import Trace
 from nsysparse.stats.events import load_api, load_kernels
 
+SIZES = tuple(f"{a}_{d}" for a in ("grid", "block") for d in "xyz")
+COLUMNS = ("ordinal", "process", "correlation", *SIZES)
+
 
 def load_kernel_calls(trace: Trace) -> pl.DataFrame:
     """Pairs of a kernel and an API row of its process and correlation id.
@@ -17,7 +20,7 @@ def load_kernel_calls(trace: Trace) -> pl.DataFrame:
         ``api`` (without its version), ``api_start_ns``, ``api_end_ns``, ``thread``, ``pid``, ``tid``; ``twin`` (the
         kernel has another pair).
     """
-    kernels = load_kernels(trace).with_row_index("kernel_row").cast({"kernel_row": pl.Int64})
+    kernels = load_kernels(trace, *COLUMNS).with_row_index("kernel_row").cast({"kernel_row": pl.Int64})
     calls = load_api(trace).select(
         "process",
         "correlation",
@@ -28,10 +31,9 @@ def load_kernel_calls(trace: Trace) -> pl.DataFrame:
         schema.pid_of(pl.col("thread")).alias("pid"),
         schema.tid_of(pl.col("thread")).alias("tid"),
     )
-    sizes = [f"{a}_{d}" for a in ("grid", "block") for d in "xyz"]
     return (
         kernels.select(
-            *("kernel_row", "kernel", "start_ns", "end_ns", "duration", "ordinal", "process", "correlation"), *sizes
+            *("kernel_row", "kernel", "start_ns", "end_ns", "duration", "ordinal", "process", "correlation"), *SIZES
         )
         .join(calls, on=["process", "correlation"], how="inner", maintain_order="left_right")
         .with_columns(twin=pl.col("kernel_row").is_duplicated())

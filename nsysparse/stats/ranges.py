@@ -8,6 +8,7 @@ from nsysparse import schema
 from nsysparse.joins.nesting import Nesting
 from nsysparse.joins.ranges import domain_names
 from nsysparse.source import Trace
+from nsysparse.stats.cut import row_numbers
 from nsysparse.stats.events import duration
 
 # NVTX's own types and those of the older text format.
@@ -21,7 +22,7 @@ def load_stats_ranges(trace: Trace) -> pl.DataFrame:
         ``id`` (row number in the export, from 1), ``start_ns``, ``end_ns``, ``duration``, ``thread``, ``pid``, ``tid``,
         ``Range`` (domain, colon, text), ``Style`` (PushPop or StartEnd), ``moved`` (ended on another thread).
     """
-    events = trace.frame("nvtx").with_row_index("id", offset=1)
+    events = trace.frame("nvtx").with_columns(row_numbers(trace, "nvtx").alias("id"))
     style = (
         pl.when(pl.col("type").is_in(PUSH_POP))
         .then(pl.lit("PushPop"))

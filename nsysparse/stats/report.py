@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -18,6 +18,7 @@ import polars as pl
 
 from nsysparse.errors import UsageError
 from nsysparse.source import Trace
+from nsysparse.stats.cut import CutTrace
 
 TRACE = "Trace"  # leading column where a table lists recordings apart
 ROW_NUMBERS, ROWS_A_TRACE = ("kernel_row", "range_row"), 1 << 40
@@ -108,6 +109,12 @@ def find_reports(package: str = "nsysparse.stats.reports") -> dict[str, Report]:
     return dict(sorted(found.items()))
 
 
+def list_names(kind: str) -> list[str]:
+    """Names of the ``reports`` or ``rules``, without importing them."""
+    package = importlib.import_module(f"nsysparse.stats.{kind}")
+    return sorted(info.name for info in pkgutil.iter_modules(package.__path__))
+
+
 def find_rules() -> dict[str, Report]:
     """The analysis rules of nsys by name."""
     return find_reports("nsysparse.stats.rules")
@@ -151,8 +158,20 @@ def make_table(report: Report, traces: Sequence[Trace], by_trace: bool = False, 
         whole = report.shape(pl.concat(rows, how="vertical_relaxed"))
         total, frame = whole.height, _cut(whole, keep)
     shown = Shown(traces, pl.concat(rows, how="vertical_relaxed"), frame)
-    notes = tuple(report.notes(shown)) if total else ()
+    notes = (*(report.notes(shown) if total else ()), *_always_said(shown))
     return Table(report, frame, notes, total)
+
+
+def _always_said(shown: Shown) -> Iterator[str]:
+    """What is said under any table: which part of the recording it is of, and events that end before they start."""
+    yield from dict.fromkeys(n for t in shown.traces if isinstance(t, CutTrace) for n in t.notes)
+    column = next((c for c in ("duration", "Duration (ns)") if c in shown.rows.columns), None)
+    backwards = int((shown.rows[column] < 0).sum()) if column is not None else 0
+    if backwards:
+        yield (
+            f"{backwards:,} of these events end before they start: a clock was off. nsys adds their negative durations"
+            " up with the others, and so does this table."
+        )
 
 
 def _apart(rows: pl.DataFrame, number: int) -> pl.DataFrame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsysparse.source import Trace
+from nsysparse.stats.cut import CutTrace
 from nsysparse.stats.engine import BYTES_PER_MB
 from nsysparse.stats.events import duration, extra_column
 
@@ -37,7 +38,7 @@ def _faults(trace: Trace, name: str, table: str) -> pl.DataFrame:
     present = trace.tables.get(table, ())
     wanted = {
         new: (old, "int")
-        for new, old in {"address": "address", "faults": "numberOfPageFaults"}.items()
+        for new, old in {"address": "address", "faults": "numberOfPageFaults", "time_ns": "start"}.items()
         if old in present
     }
     if "address" not in wanted:
@@ -45,11 +46,19 @@ def _faults(trace: Trace, name: str, table: str) -> pl.DataFrame:
     else:
         read = pl.from_arrow(trace.backend.read(table, wanted))
         assert isinstance(read, pl.DataFrame)
-        frame = read
+        frame = _inside(read, trace)
     count = pl.col("faults").fill_null(1) if "faults" in frame.columns else pl.lit(1, pl.Int64)
     return frame.with_columns(
         to_device_bytes=zero, to_host_bytes=zero, duration=zero, cpu_faults=zero, gpu_faults=zero
     ).select(count.alias(c) if c == name else pl.col(c) for c in COLUMNS)
+
+
+def _inside(faults: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """The faults of the recording's part, where it is one."""
+    window = trace.window if isinstance(trace, CutTrace) else None
+    if window is None or "time_ns" not in faults.columns:
+        return faults
+    return faults.filter((pl.col("time_ns") >= window[0]) & (pl.col("time_ns") < window[1]))
 
 
 def add_up(prefix: str) -> list[pl.Expr]:

@@ -7,7 +7,7 @@
 -- column: mean_ns real mean duration
 -- column: max_ns int longest
 -- column: failed int calls that returned an error
--- note: rows of class 67 hold the stack of a call that has a row of its own.
+-- note: a row of class 67 holds the stack of a call; it counts only where the call has no row of its own.
 SELECT
     name,
     count(*) AS count,
@@ -16,7 +16,12 @@ SELECT
     max(end_ns - start_ns) AS max_ns,
     sum(return_value <> 0) AS failed
 FROM api
-WHERE event_class <> 67
+WHERE event_class IS NOT 67
+    OR coalesce(correlation, 0) = 0
+    OR (thread >> 24, correlation) NOT IN (
+        SELECT thread >> 24, correlation FROM api
+        WHERE event_class IS NOT 67 AND thread IS NOT NULL AND correlation <> 0
+    )
 GROUP BY name_id
 ORDER BY time_ns DESC, name
 LIMIT :top

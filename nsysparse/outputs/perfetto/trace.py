@@ -63,7 +63,8 @@ class _Slices:
         self.shift = max(0, -_least([work.calls["start_ns"], work.ranges.frame["start_ns"]]))
         threads = thread_names(trace, pl.concat([work.calls["thread"], work.ranges.frame["thread"]]).unique())
         self._threads = {t: (pid, tid, name) for t, pid, tid, name in threads.iter_rows()}
-        self._processes = dict(trace.frame("processes").select("pid", "name").drop_nulls().iter_rows())
+        processes = trace.frame("processes").select("pid", schema.program_name(pl.col("name")))
+        self._processes = dict(processes.drop_nulls().iter_rows())
 
     def events(self) -> Iterator[Events]:
         """Calls, ranges, GPU work."""

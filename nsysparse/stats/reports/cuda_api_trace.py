@@ -14,7 +14,7 @@ from nsysparse.stats.report import Report, as_is
 def _rows(trace: Trace) -> pl.DataFrame:
     threads = with_text(trace.frame("threads"), trace, "name_id", thread_name=TEXT)
     named = threads.select("thread", "thread_name").unique("thread", keep="first", maintain_order=True)
-    calls = load_api(trace).join(named, on="thread", how="left", maintain_order="left")
+    calls = load_api(trace, "return_value").join(named, on="thread", how="left", maintain_order="left")
     return calls.sort("start_ns", maintain_order=True).select(
         pl.col("start_ns").alias("Start (ns)"),
         pl.col("duration").alias("Duration (ns)"),

@@ -14,7 +14,7 @@ SIZES = tuple(f"{axis}_{d}" for axis in ("grid", "block") for d in "xyz")
 
 
 def _rows(trace: Trace) -> pl.DataFrame:
-    return load_kernels(trace).select(
+    return load_kernels(trace, *SIZES).select(
         "duration",
         "start_ns",
         "end_ns",

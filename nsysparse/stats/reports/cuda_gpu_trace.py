@@ -12,13 +12,17 @@ from nsysparse.stats.events import extra_column, load_kernels, load_memory
 from nsysparse.stats.report import Report, as_is
 
 SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers")
+COLUMNS = (
+    *SIZES,
+    *("correlation", "context", "stream", "process", "ordinal", "static_shared_bytes", "dynamic_shared_bytes"),
+)
 PRINTED = ("GrdX", "GrdY", "GrdZ", "BlkX", "BlkY", "BlkZ", "Reg/Trd")
 NO_INT, NO_FLOAT, NO_TEXT = (pl.lit(None, t) for t in (pl.Int64, pl.Float64, pl.String))
 NS_PER_S = 1_000_000_000
 
 
 def _rows(trace: Trace) -> pl.DataFrame:
-    kernels = load_kernels(trace).with_columns(
+    kernels = load_kernels(trace, *COLUMNS).with_columns(
         extra_column(trace, "kernels", "greenContextId", "green_context"), src=NO_TEXT, dst=NO_TEXT
     )
     memory = load_memory(trace)
