@@ -8,7 +8,8 @@ Why it costs: while the thread waits it launches nothing; when the device is don
 back and launched again. Time in which the host waited and the GPU worked is not lost. The bound is the time without a
 kernel inside the calls and, of the idle time right after, at most as much as the thread had waited for kernels. Where
 the synchronization fetches a result of a copy to the host, which the program needs, only the time inside the call
-counts.
+counts. Idle time whose next kernel had been sent before it began is not counted at all: the device waited for another
+device or stream, not for the host.
 
 What to do: drop synchronizations that are there for timing or caution; wait for one event instead of the whole device;
 let the wait of step N come after the launches of step N+1. In PyTorch look for ``torch.cuda.synchronize()`` and for
