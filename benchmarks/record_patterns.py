@@ -722,20 +722,23 @@ def record(folder: Path, names: list[str]) -> int:
     """Record and export programs; one that fails does not stop the others."""
     folder.mkdir(parents=True, exist_ok=True)
     failed = 0
+    exports = []
     for name in names:
         target = folder / name
-        profile = [NSYS, "profile", "-o", str(target), "-f", "true", *OPTIONS.split(), *LOADS[name].options.split()]
+        options = [] if LOADS[name].options.startswith("-t ") else OPTIONS.split()
+        profile = [NSYS, "profile", "-o", str(target), "-f", "true", *options, *LOADS[name].options.split()]
         done = subprocess.run(
-            [*profile, sys.executable, __file__, name], capture_output=True, text=True, timeout=180, check=False
+            [*profile, sys.executable, sys.argv[0], name], capture_output=True, text=True, timeout=180, check=False
         )
         said = [line for line in done.stdout.splitlines() if line.startswith("EXPECT")]
         print(said[0] if said else f"FAILED {name}: {(done.stderr or done.stdout).strip()[-400:]}", flush=True)
         failed += not said
         if said:
             export = [NSYS, "export", "--type", "sqlite", "--include-blobs=true", "-f", "true"]
-            subprocess.run(
-                [*export, "-o", f"{target}.sqlite", f"{target}.nsys-rep"], capture_output=True, timeout=180, check=False
-            )
+            command = [*export, "-o", f"{target}.sqlite", f"{target}.nsys-rep"]
+            exports.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    for each in exports:
+        each.wait()
     return failed
 
 

@@ -129,7 +129,12 @@ _TERMS = (
         "Where a copy reads and writes. Pageable memory is ordinary host memory: the driver copies it through a buffer"
         " of its own while the caller waits. Pinned memory is page-locked, and the GPU reaches it directly.",
     ),
-    ("peer", "Peer", "CUDA ordinals of the two devices of a peer copy. Its bytes are counted once."),
+    (
+        "peer",
+        "Peer",
+        "The two devices of a peer copy, as GPU numbers where the export maps CUDA ordinals to GPUs. Its bytes are"
+        " counted once, on the device whose stream ran it.",
+    ),
     (
         "count",
         "Count",
@@ -308,7 +313,8 @@ _TERMS = (
         "Finding",
         "What a rule has to say. Severity follows what there is to win as a share of wall time or of request latency;"
         " confidence says how sure the rule is of the cause; the bound is the most that winning it back could bring in"
-        " the window.",
+        " the window. Bounds of several findings overlap where they speak of the same instants: what is shown as in no"
+        " finding above is what remains when each instant counts once, and only that may be added up.",
     ),
     (
         "lost-time",

@@ -15,6 +15,7 @@ from nsysparse.joins.work import Work
 from nsysparse.units import count, duration, percent, size
 
 LOADING_WORTH_SAYING = 0.05  # of the wall
+OPAQUE = 0.5  # of the busy time, inside graphs recorded whole, from which the verdict speaks of what is left
 COPIES_HEALTHY = 0.01  # of the window, in which a kernel or the feeding thread waited for a copy
 SUSPECTS = {"scalar_readback"}  # what everybody suspects: worth a word even where its price is small
 ABOUT_COPIES = {
@@ -44,7 +45,7 @@ def state_verdict(
             said = _found(account, mine)
         else:
             said = [_copies(account) or (f"{mine[0].title}." if mine else None), _idle(account)]
-        sentences.extend(s for s in (*said, _loading(account)) if s)
+        sentences.extend(s for s in (_opaque(account), *said, _loading(account), _startup(account)) if s)
     if len(accounts) > 2:
         sentences.append(f"{count(len(accounts) - 2)} more devices are accounted for below.")
     if integrity.status is Status.INCOMPLETE and accounts:
@@ -161,6 +162,31 @@ def _idle(account: DeviceAccount) -> str | None:
     return (
         f"While the GPU was idle its host thread was in: {', '.join(parts)} (shares of the window);"
         f" for {percent(waited)} of the window the host was blocked and the GPU idle."
+    )
+
+
+def _opaque(account: DeviceAccount) -> str | None:
+    """That most of what the device did is hidden, where whole graphs hide it."""
+    f = account.figures()
+    if not f["graphs_ns"] or f["graphs_ns"] < OPAQUE * f["busy_ns"]:
+        return None
+    return (
+        f"Whole CUDA graphs hide {percent(f['graphs_ns'] / f['busy_ns'])} of the time in which it was busy: no rule"
+        " could look at their kernels and copies, so that nothing found here does not mean that nothing is wrong."
+        " Record with --cuda-graph-trace=node."
+    )
+
+
+def _startup(account: DeviceAccount) -> str | None:
+    """That the window begins with start-up, of which the findings' shares are free."""
+    startup = account.startup
+    loaded = account.loading.end_ns if account.loading else 0
+    if startup is None or startup.window_ratio < LOADING_WORTH_SAYING or startup.end_ns <= loaded:
+        return None
+    return (
+        f"The first {percent(startup.window_ratio)} of the window is start-up, with {percent(startup.operations_ratio)}"
+        " of its operations; findings count what follows, and"
+        f" --window {startup.end_ns / 1e9:.3f}s.. leaves it out of the other figures too."
     )
 
 

@@ -291,7 +291,7 @@ def test_peer_copies_missed_or_doubled(tmp_path: Path) -> None:
     b.memcpy(TID, at(5, 6), at(500, 600), 1_000_000, PTOP, DEVICE, DEVICE, **back)
     tables = [d.tables["copies_by_kind"] for d in analyzed(b, tmp_path, window="whole").devices]
     rows = [table.select("kind_name", "peer", "count", "bytes").rows() for table in tables]
-    assert rows == [[("PtoP", "0 to 1", 3, 24_000_000)], [("PtoP", "1 to 0", 1, 1_000_000)]]
+    assert rows == [[("PtoP", "GPU 0 to GPU 1", 3, 24_000_000)], [("PtoP", "GPU 1 to GPU 0", 1, 1_000_000)]]
 
 
 @pytest.mark.parametrize("api", ["cuMemcpyHtoDAsync_v2", "cuMemcpyHtoD_v2_ptds", "cuMemcpyAsync_ptsz", "cuMemcpy2D_v2"])

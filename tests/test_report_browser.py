@@ -169,6 +169,21 @@ def test_dragging_on_the_strip_zooms_the_timeline(browser, reports):
         visit.check_quiet()
 
 
+def test_a_findings_link_zooms_the_timeline_to_its_slice(browser, reports, analysis_of):
+    finding = analysis_of("state_checkpoint").findings[0]
+    with Visit(browser, reports("state_checkpoint")) as visit:
+        before = domain(visit.page)
+        visit.page.locator("article.finding a[data-zoom]").first.click()
+        visit.page.wait_for_function("document.querySelector('#timeline .canvas').dataset.zoomed")
+        assert domain(visit.page) != before
+        at = [float(text.replace(",", "")) for text in domain(visit.page) if text.replace(",", "").strip("0.")]
+        low, high = (t / 1e6 for t in finding.slice_ns)  # the axis is in ms of session time, as the instances are
+        times = [t for t in at if t > 100]  # the other labels are percent and rates
+        assert len(times) >= 3
+        assert all(low - 1 <= t <= high + 1 for t in times)
+        visit.check_quiet()
+
+
 def test_charts_fit_again_after_the_window_changed(browser, reports):
     with Visit(browser, reports("state_checkpoint")) as visit:
         wide = visit.page.locator(".canvas svg").first.bounding_box()["width"]

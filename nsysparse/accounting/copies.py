@@ -51,9 +51,26 @@ def detail_copies(work: Work, busy: Busy) -> pl.DataFrame:
         kind_name=_named("kind", schema.COPY_KINDS),
         src=_named("src_kind", schema.MEMORY_KINDS),
         dst=_named("dst_kind", schema.MEMORY_KINDS),
-        peer=pl.when(pl.col("kind") == 10).then(pl.format("{} to {}", "src_ordinal", "dst_ordinal")),
+        peer=_peers(inside, work),
         in_call_ns=pl.when(direct).then(pl.col("call_end_ns") - pl.col("call_start_ns")),
     )
+
+
+def _peers(copies: pl.DataFrame, work: Work) -> pl.Series:
+    """The two devices of each peer copy, ``GPU 0 to GPU 1``, by the table that maps ordinals; NULL for other copies."""
+    sides = copies.select("kind", "process", "src_ordinal", "dst_ordinal")
+    for side in ("src", "dst"):
+        sides = sides.join(
+            work.peers.rename({"ordinal": f"{side}_ordinal", "name": side}),
+            on=["process", f"{side}_ordinal"],
+            how="left",
+            maintain_order="left",
+        )
+    return sides.select(
+        pl.when(pl.col("kind") == schema.PEER_KIND).then(
+            pl.format("{} to {}", pl.col("src").fill_null("?"), pl.col("dst").fill_null("?"))
+        )
+    ).to_series()
 
 
 def _named(column: str, names: dict[int, str]) -> pl.Expr:

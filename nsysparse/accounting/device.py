@@ -14,7 +14,7 @@ from nsysparse.accounting import idle as idling
 from nsysparse.accounting import kernels as running
 from nsysparse.accounting.busy import Busy, measure_all
 from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host, measure_host
-from nsysparse.accounting.loading import Loading, find_loading
+from nsysparse.accounting.loading import Loading, StartUp, find_loading, find_startup
 from nsysparse.accounting.nvtx import table_paths, table_start_end
 from nsysparse.accounting.requests import Requests, find_requests
 from nsysparse.accounting.sampling import RATES_HZ, table_sampling
@@ -89,6 +89,7 @@ class DeviceAccount:
         busy: The window's sets of instants.
         host: The threads that feed the device.
         loading: The leading phase that loads a model, if there is one.
+        startup: The beginning of a window that nobody chose, in which hardly anything ran.
         requests: The requests, if something says what they are.
         kernels: Detailed kernels (see :func:`nsysparse.accounting.kernels.detail_kernels`).
         copies: Detailed copies (see :func:`nsysparse.accounting.copies.detail_copies`).
@@ -106,6 +107,7 @@ class DeviceAccount:
     busy: Busy
     host: Host
     loading: Loading | None
+    startup: StartUp | None
     requests: Requests | None
     kernels: pl.DataFrame
     copies: pl.DataFrame
@@ -199,6 +201,7 @@ def account_for(
         busy=busy,
         host=host,
         loading=find_loading(work),
+        startup=find_startup(work, window),
         requests=requests,
         kernels=kernels,
         copies=copies,

@@ -23,6 +23,8 @@ EMPTY_RUN_ALONE = 10  # the same, and as many siblings with calls, where no othe
 SIBLINGS_ALIKE = 0.9  # share of the other ranges that must hold the same number of calls
 TAIL_RATIO = 0.05  # of the recording, between the last GPU operation and the last call that sent work
 MISSING_RATIO = 0.01  # of work calls without a GPU row, from which the recording is called incomplete
+NO_OP_NS = 1_000  # a copy or memset that returns sooner had nothing to do: sending one takes longer
+BESIDE = 2  # calls in a row without a GPU row, between calls that have theirs, that no lost buffer explains
 
 
 def _work_calls(work: Work) -> pl.DataFrame:
@@ -55,20 +57,28 @@ def check_missing_rows(work: Work) -> Check:
     used = np.zeros(work.calls.height, np.bool_)
     used[work.all()["call"].drop_nulls().to_numpy()] = True
     without = calls.filter(~used[calls["call"].to_numpy()])
-    lost = without.filter(~_captured(work, without))
+    sent = without.filter(~_captured(work, without))
+    empty, unseen = _empty(sent), _never_seen(calls, sent)
+    lost = sent.filter(~pl.col("call").is_in(pl.concat([empty, unseen])["call"].implode()))
     evidence: dict[str, object] = {
         "work_calls": calls.height,
         "without_row": without.height,
-        "captured_into_graphs": without.height - lost.height,
+        "captured_into_graphs": without.height - sent.height,
+        "nothing_to_do": empty.height,
+        "never_recorded": unseen.height,
         "lost": lost.height,
     }
     if not lost.height:
-        captured = f" ({units.count(without.height)} were captured into graphs)" if without.height else ""
-        text = f"All {units.count(calls.height)} calls that send work have their GPU rows{captured}."
-        return Check("missing_rows", title, Status.OK, text, evidence)
-    by_name = lost.group_by("name").len().sort("len", "name", descending=[True, False]).head(3)
-    names = ", ".join(f"{units.count(n)} {name}" for name, n in by_name.iter_rows())
-    text = f"{units.count(lost.height)} of {units.count(calls.height)} calls that send work have no GPU row ({names})."
+        text = f"All {units.count(calls.height)} calls that send work have their GPU rows"
+        known = (
+            (without.height - sent.height, "were captured into graphs"),
+            (empty.height, "had nothing to do"),
+            (unseen.height, f"are of a kind that the profiler never gave a row here: {_named(unseen)}"),
+        )
+        but = "; ".join(f"{units.count(n)} {what}" for n, what in known if n)
+        return Check("missing_rows", title, Status.OK, f"{text}{f' ({but})' if but else ''}.", evidence)
+    text = f"{units.count(lost.height)} of {units.count(calls.height)} calls that send work have no GPU row"
+    text += f" ({_named(lost)})."
     certain = lost.height > MISSING_RATIO * calls.height
     first, last = lost["start_ns"].min(), lost["end_ns"].max()
     assert isinstance(first, int)
@@ -76,6 +86,34 @@ def check_missing_rows(work: Work) -> Check:
     hole = Hole(first, last, None, f"GPU rows of {units.count(lost.height)} calls", "missing_rows")
     status = Status.INCOMPLETE if certain else Status.SUSPECT
     return Check("missing_rows", title, status, text, evidence | {"from_ns": first, "to_ns": last}, (hole,))
+
+
+def _named(calls: pl.DataFrame) -> str:
+    by_name = calls.group_by("name").len().sort("len", "name", descending=[True, False]).head(3)
+    return ", ".join(f"{units.count(n)} {name}" for name, n in by_name.iter_rows())
+
+
+def _empty(calls: pl.DataFrame) -> pl.DataFrame:
+    """Copies and memsets that returned so soon that they cannot have sent anything: of no bytes, or onto themselves."""
+    light = pl.any_horizontal(pl.col("does") == d for d in ("copy", "memset"))
+    return calls.filter(light & (pl.col("end_ns") - pl.col("start_ns") < NO_OP_NS))
+
+
+def _never_seen(calls: pl.DataFrame, without: pl.DataFrame) -> pl.DataFrame:
+    """Calls of names that have no GPU row anywhere, each beside calls that have theirs: not recorded, and not lost.
+
+    The profiler loses whole buffers: neighbours of every kind at once. Some copies it does not see at all, such as the
+    tiny driver-API copies to the host in XLA's autotuning.
+    """
+    missing = pl.col("call").is_in(without["call"].implode())
+    marked = calls.sort("thread", "start_ns").select("call", "thread", "name", missing=missing)
+    run = (pl.col("missing") != pl.col("missing").shift(1)).fill_null(True).over("thread").cum_sum()
+    alone = pl.col("missing").all().over("thread")
+    marked = marked.with_columns(run=run).with_columns(long=alone | (pl.len().over("thread", "run") > BESIDE))
+    names = (
+        marked.group_by("name").agg(pl.col("missing").all(), pl.col("long").any()).filter("missing", ~pl.col("long"))
+    )
+    return without.filter(pl.col("name").is_in(names["name"].implode()))
 
 
 def check_id_jumps(work: Work) -> Check:

@@ -75,6 +75,20 @@ def find_devices(trace: Trace, rows: Mapping[str, pl.DataFrame] | None = None) -
     return devices.drop("fold", "pid", "sliced", "slice"), keys
 
 
+def name_peers(trace: Trace, copies: pl.DataFrame) -> pl.DataFrame:
+    """The devices at both ends of peer copies, whether or not they did any work of their own.
+
+    Returns:
+        ``process``, ``ordinal`` and ``name``: ``GPU 1`` where the export says which GPU it is, else ``CUDA device 1``.
+    """
+    peers = copies.filter(pl.col("kind") == schema.PEER_KIND)
+    ends = [peers.select("process", ordinal=pl.col(f"{side}_ordinal")) for side in ("src", "dst")]
+    found = pl.concat(ends).drop_nulls().unique().with_columns(pid=schema.pid_of(pl.col("process")))
+    found = _with_gpu(found, trace, _gpus(trace)).sort("process", "ordinal")
+    name = pl.coalesce(pl.format("GPU {}", "gpu"), pl.format("CUDA device {}", "ordinal"))
+    return found.select("process", "ordinal", name=name)
+
+
 def _gpus(trace: Trace) -> pl.DataFrame:
     """The machine's GPUs, once each; before 2021.5 their limits are in the table of CUDA devices, joined by bus."""
     gpus = trace.frame("gpus").unique("gpu", keep="first", maintain_order=True)

@@ -14,7 +14,7 @@ import polars as pl
 
 from nsysparse import schema
 from nsysparse.joins.calls import find_calls, load_calls
-from nsysparse.joins.devices import find_devices
+from nsysparse.joins.devices import find_devices, name_peers
 from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, load_ranges
 from nsysparse.shelf import Shelf
 from nsysparse.source import Trace
@@ -44,6 +44,7 @@ class Work:
         calls: See :func:`nsysparse.joins.calls.load_calls`, with ``waits`` (the call blocks its thread).
         ranges: NVTX ranges.
         devices: See :func:`nsysparse.joins.devices.find_devices`.
+        peers: Names of the devices of peer copies: ``process``, ``ordinal``, ``name``.
     """
 
     kernels: pl.DataFrame
@@ -55,6 +56,7 @@ class Work:
     calls: pl.DataFrame
     ranges: Ranges
     devices: pl.DataFrame
+    peers: pl.DataFrame
 
     @cached_property
     def _by_device(self) -> dict[str, dict[int, tuple[int, int]]]:
@@ -138,6 +140,7 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
         calls,
         ranges,
         devices,
+        name_peers(trace, parts["copies"]),
     )
 
 

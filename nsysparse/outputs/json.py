@@ -63,6 +63,7 @@ def _device(account: DeviceAccount, max_rows: int) -> dict[str, Any]:
                 "figures": account.figures(),
                 "phases": account.phases,
                 "loading": dataclasses.asdict(account.loading) if account.loading else None,
+                "startup": dataclasses.asdict(account.startup) if account.startup else None,
                 "requests": {
                     "count": requests.count,
                     "basis": requests.basis,

@@ -28,6 +28,8 @@ from nsysparse.report.flamegraph import view_flame
 from nsysparse.report.sections import find_sections
 from nsysparse.report.tables import TableView, by_name, cell, table
 from nsysparse.report.text import visible
+from nsysparse.report.timeline import zoom_to
+from nsysparse.rules._labels import LABELS, label
 
 CELLS = 36_000  # that the tables of all devices may hold, so that no trace makes a page of more than 5 MB
 COLUMNS = 180  # of all tables of one device
@@ -113,11 +115,22 @@ def template_functions(devices: list[DeviceView], shown: int) -> dict[str, Any]:
         "by_name": by_name,
         "chart_data": _json,
         "device_label": partial(_label, labels),
+        "evidence_label": label,
+        "evidence_labels": LABELS,
+        "timeline_slice": partial(_timeline_slice, {d.account.number: d for d in devices if d.charted}),
     }
 
 
 def _label(labels: dict[int, str], number: int | None) -> str:
     return "whole recording" if number is None else labels.get(number, f"device {number}")
+
+
+def _timeline_slice(charted: dict[int, DeviceView], finding: Finding) -> dict[str, str] | None:
+    """Where a finding lies in its device's timeline; None where there is no such chart."""
+    device = charted.get(-1 if finding.device is None else finding.device)
+    if device is None or finding.slice_ns is None:
+        return None
+    return {"anchor": device.anchor, "zoom": zoom_to(device.account, *finding.slice_ns)}
 
 
 def _json(spec: dict[str, Any]) -> Markup:

@@ -20,7 +20,6 @@ from nsysparse.report.drawing import (
     rounded,
     time_scale,
 )
-from nsysparse.units import instant
 
 BINS = 1_200  # finer than a screen, so that zooming in shows more
 _RATE = " rate"  # ends the names of the columns that hold throughput
@@ -55,7 +54,7 @@ def timeline(account: DeviceAccount) -> Spec:
     """Busy share by kind and copy throughput over the window, with a strip to choose a part of it."""
     frame = bin_window(account.copies, account.busy, BINS)
     start, end = frame["from_ns"].to_numpy(), frame["to_ns"].to_numpy()
-    origin, width = account.window.start_ns, end - start
+    width = end - start
     scale, unit = time_scale(account.window.length_ns)
     parts = {
         name: np.round(100 * part.covered(start, end) / width, 1)
@@ -64,17 +63,17 @@ def timeline(account: DeviceAccount) -> Spec:
     }
     rates = {name: frame[name].to_numpy() for name in COPY_KINDS if frame[name].max()}
     rate, per_second = rate_scale(max((float(r.max()) for r in rates.values()), default=0.0))
-    data: Spec = {"t": rounded((start - origin) / scale, 4), "u": rounded((end - origin) / scale, 4)}
+    data: Spec = {"t": rounded(start / scale, 4), "u": rounded(end / scale, 4)}
     data |= {KINDS[name]: rounded(values, 1) for name, values in parts.items()}
     data |= {f"{KINDS[name]}{_RATE}": rounded(values / rate, 3) for name, values in rates.items()}
     data["busy"] = rounded(np.sum(list(parts.values()), axis=0), 1) if parts else [0] * start.size
-    length = (account.window.end_ns - origin) / scale
+    whole = [account.window.start_ns / scale, account.window.end_ns / scale]
     shades = [
-        {"t": (s - origin) / scale, "u": (e - origin) / scale}
+        {"t": s / scale, "u": e / scale}
         for s, e in zip(account.hole.start.tolist(), account.hole.end.tolist(), strict=True)
     ]
-    title = f"time since the window's start, {instant(origin)} ({unit})"
-    domain = {"domain": {"param": "zoom"}, "nice": False}
+    title = f"session time ({unit}), as Nsight Systems shows it"
+    domain = {"domain": {"param": "zoom"}, "nice": False, "zero": False}
     x = {"field": "t", "type": "quantitative", "title": None, "scale": domain, "axis": {"grid": False, "tickCount": 12}}
     panels = [
         _panel(150, _stack(parts, x, "busy, % of time"), shades, x),
@@ -88,10 +87,16 @@ def timeline(account: DeviceAccount) -> Spec:
         "usermeta": {"columns": ["bins"]},
         "datasets": {"bins": data, "holes": shades},
         "spacing": 14,
-        "vconcat": [*panels, _strip(length)],
+        "vconcat": [*panels, _strip(whole)],
         "resolve": {"scale": {"color": "independent"}, "legend": {"color": "independent"}},
         "config": {"area": {"interpolate": "step-after"}},
     }
+
+
+def zoom_to(account: DeviceAccount, start_ns: int, end_ns: int) -> str:
+    """A stretch of the timeline in the units of its axis, ``FROM,TO``, for a link that zooms to it."""
+    scale, _ = time_scale(account.window.length_ns)
+    return f"{start_ns / scale:.6f},{end_ns / scale:.6f}"
 
 
 def _panel(height: int, mark: Spec, shades: list[Spec], x: Spec) -> Spec:
@@ -159,7 +164,7 @@ def _lines(keys: tuple[str, ...], x: Spec, title: str) -> Spec:
     }
 
 
-def _strip(length: float) -> Spec:
+def _strip(whole: list[float]) -> Spec:
     """The whole window, small: drag on it to choose what the panels above show."""
     return {
         "height": 26,
@@ -180,7 +185,7 @@ def _strip(length: float) -> Spec:
                 "field": "t",
                 "type": "quantitative",
                 "title": "drag here to zoom, double-click to go back",
-                "scale": {"domain": [0, length], "nice": False},
+                "scale": {"domain": whole, "nice": False, "zero": False},
                 "axis": {"labels": False, "ticks": False, "grid": False},
             },
             "y": {

@@ -34,7 +34,7 @@ from nsysparse.side_by_side import side_by_side
 from nsysparse.source import Trace
 from nsysparse.stacks.load import Stacks
 
-UNEXPLAINED, LOADING = "no finding", "model loading"
+UNEXPLAINED, LOADING, STARTUP = "no finding", "model loading", "start-up"
 Said = Found | Skipped | Quiet | Failed
 
 # What a rule can need, how to tell that it is not there, and what to say then.
@@ -64,9 +64,9 @@ class RuleRun:
 
     Attributes:
         outcomes: One or more a rule and device.
-        lost: Exclusive split of each device's time without a kernel: ``device``, ``finding`` (an id, LOADING or
-            UNEXPLAINED), ``lost_ns``, ``window_ratio``; the rows of a device add up to all of its window's time without
-            a kernel.
+        lost: Exclusive split of each device's time without a kernel: ``device``, ``finding`` (an id, LOADING,
+            STARTUP or UNEXPLAINED), ``lost_ns``, ``window_ratio``; the rows of a device add up to all of its window's
+            time without a kernel.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -182,8 +182,9 @@ def _split(said: list[Said], scene: Scene) -> tuple[list[Outcome], list[tuple[in
         own[each.finding.id] = mine.length
         rows.append((number, each.finding.id, mine.length, mine.length / length))
     loading = left.clip(window.start_ns, scene.loading_end_ns).length
-    rows += [(number, LOADING, loading, loading / length)] if loading else []
-    rest_ns = left.length - loading
+    startup = left.clip(max(window.start_ns, scene.loading_end_ns), scene.begin_ns).length
+    rows += [(number, name, ns, ns / length) for name, ns in ((LOADING, loading), (STARTUP, startup)) if ns]
+    rest_ns = left.length - loading - startup
     rows.append((number, UNEXPLAINED, rest_ns, rest_ns / length))
     outcomes: list[Outcome] = [
         replace(s.finding, own_ns=own[s.finding.id]) if isinstance(s, Found) else s for s in said

@@ -48,15 +48,22 @@ def judge(scene: Scene, rule: str, share: float, confidence: str) -> tuple[Sever
 
 def window_phrase(scene: Scene) -> str:
     """What the shares of wall time in a finding are shares of."""
-    window = scene.account.window
-    if scene.loading_end_ns > window.start_ns:
-        return "of the window after model loading"
-    return "of the window"
+    if scene.begin_ns == scene.account.window.start_ns:
+        return "of the window"
+    return f"of the window after {'model loading' if scene.begin_ns == scene.loading_end_ns else 'start-up'}"
+
+
+def of_wall(scene: Scene, cost: Price) -> str:
+    """The bound as a share of wall time, and of request latency where it is more of that."""
+    text = f"{percent(cost.wall_ratio(scene))} {window_phrase(scene)}"
+    latency = cost.latency_ratio or 0.0
+    return f"{text}, {percent(latency)} of request latency" if latency > cost.wall_ratio(scene) else text
 
 
 def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None) -> dict[str, Any]:
     """Figures of a set of copies, and who sends them."""
     window = scene.account.window
+    alone = Intervals.union_of(copies["from_ns"], copies["to_ns"]) & scene.lost
     n, size = int(copies["copy_count"].sum()), int(copies["bytes"].sum())
     took = int((copies["end_ns"] - copies["start_ns"]).sum())
     direct = copies.filter("direct")
@@ -65,13 +72,15 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
     figures: dict[str, Any] = {
         "copies": n,
         "bytes": size,
-        "median_bytes": copies["bytes"].median(),
+        "median_bytes": lower_median(copies["bytes"]),
         "bytes_per_request": size / scene.requests if scene.requests else None,
         "requests": scene.requests,
-        "bytes_per_second": size / (window.length_ns / 1e9),
+        "bytes_per_second": size / (scene.wall_ns / 1e9),
         "gpu_time_ns": took,
         "exposed_ns": int(copies["exposed_ns"].sum()),
         "exposed_window_ratio": int(copies["exposed_ns"].sum()) / window.length_ns,
+        "alone_ns": alone.length,
+        "alone_wall_ratio": alone.length / scene.wall_ns,
         "in_call_ns": in_call if direct.height else None,
         "in_call_window_ratio": in_call / window.length_ns if direct.height else None,
         "bandwidth": size * 1e9 / took if took else None,
@@ -87,6 +96,12 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
             for t, s in waits.spans.items()
         ]
     return figures
+
+
+def lower_median(sizes: pl.Series) -> int | None:
+    """The median, and of an even number the lower of the two in the middle: a size that did occur."""
+    median = sizes.quantile(0.5, "lower")
+    return None if median is None else int(median)
 
 
 def _call_bandwidth(direct: pl.DataFrame) -> float | None:
@@ -139,7 +154,7 @@ def senders(scene: Scene, copies: pl.DataFrame) -> list[dict[str, Any]]:
 
 def thread_name(scene: Scene, thread: int | None) -> str | None:
     """Name and number of a thread that feeds the device."""
-    row = scene.account.host.threads.filter(pl.col("thread") == thread)
+    row = scene.account.host.threads.filter(pl.col("thread") == pl.lit(thread, pl.Int64))
     return f"{row['name'][0]} ({row['tid'][0]})" if row.height else None
 
 

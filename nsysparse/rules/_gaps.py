@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsysparse.intervals import Intervals
 from nsysparse.rules._scene import Scene
 
 ELSEWHERE = 0.5  # share of a gap in waits of the host from which the gap is theirs
@@ -14,6 +15,12 @@ def gaps_of(scene: Scene) -> pl.DataFrame:
     if scene.gaps is None:
         scene.gaps = launch_gaps(scene)
     return scene.gaps
+
+
+def queued_time(scene: Scene) -> Intervals:
+    """Idle time in which the next operation had been sent already: the device waits for another device or stream."""
+    gaps = gaps_of(scene).filter(~pl.col("late"))
+    return Intervals.union_of(gaps["start_ns"], gaps["end_ns"])
 
 
 def launch_gaps(scene: Scene) -> pl.DataFrame:

@@ -34,7 +34,9 @@ class Price:
         after_ns: Time without a kernel right after the calls, within the bound.
         around_ns: Silent host time around the calls that was told to belong to them; None when that cannot be told.
         held_up_ns: Time in which these copies kept a submitted kernel from starting.
-        latency_ratio: Share of the requests' latency, by the thread of each; None without requests.
+        latency_ratio: Share of the requests' latency, by the thread of each; None without requests. What was held up
+            on the device makes a request longer only while a thread waits for the device.
+        of_calls: Whether these are the instants of calls at all; if not, nobody waited in them that we know of.
     """
 
     bound_ns: int
@@ -46,6 +48,7 @@ class Price:
     around_ns: int | None
     held_up_ns: int
     latency_ratio: float | None
+    of_calls: bool = True
 
     def wall_ratio(self, scene: Scene) -> float:
         """Share of the window, without the phase that loads a model."""
@@ -62,9 +65,9 @@ class Price:
             "bound_window_ratio": self.bound_ns / scene.account.window.length_ns,
             "bound_wall_ratio": self.wall_ratio(scene),
             "bound_latency_ratio": self.latency_ratio,
-            "host_waited_ns": self.waited_ns,
-            "idle_while_host_waited_ns": self.idle_while_ns,
-            "idle_after_ns": self.after_ns,
+            "host_waited_ns": self.waited_ns if self.of_calls else None,
+            "idle_while_host_waited_ns": self.idle_while_ns if self.of_calls else None,
+            "idle_after_ns": self.after_ns if self.of_calls else None,
             "around_ns": self.around_ns,
             "held_up_ns": self.held_up_ns,
         }
@@ -115,6 +118,7 @@ def price(
     around: Mapping[int, Intervals] | None = None,
     ahead: Waits | None = None,
     held_up: bool = True,
+    queued: Intervals | None = None,
 ) -> Price:
     """Price some blocking calls and copies.
 
@@ -126,14 +130,16 @@ def price(
         ahead: Those of the calls without which the thread could have gone on; by default all. What a thread waits for
             because it needs it does not let it run ahead.
         held_up: Whether the time in which the copies held a submitted kernel up counts as well.
+        queued: Idle time that no thread can shorten, because its next operation had been sent before it began.
     """
     by_thread, after, none = {}, 0, Intervals.none()
+    queued = queued or none
     own = none if copies is None else Intervals.union_of(copies["from_ns"], copies["to_ns"])
-    to_win = scene.idle | (own & scene.lost)
+    to_win = (scene.idle | (own & scene.lost)) - queued
     for thread, spans in waits.spans.items():
         inside = spans & to_win
         free = (waits if ahead is None else ahead).spans.get(thread, none)
-        following = _idle_after(scene, thread, free)
+        following = _idle_after(scene, thread, free) - queued
         nearby = (around or {}).get(thread, none) & scene.lost
         by_thread[thread] = inside | following | nearby
         after += (following - inside - nearby).length
@@ -150,7 +156,7 @@ def price(
         after,
         None if around is None else sum((a - waits.spans.get(t, none)).length for t, a in around.items()),
         held.length,
-        latency_ratio(scene, by_thread, held),
+        latency_ratio(scene, by_thread, held & scene.account.host.blocked),
     )
 
 

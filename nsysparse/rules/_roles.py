@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from nsysparse.accounting.copies import HOST_KINDS
+from nsysparse.intervals import Intervals
 from nsysparse.rules import _periods
 
 if TYPE_CHECKING:
@@ -39,8 +40,11 @@ STATE = re.compile(
 RESULT = re.compile(r"(?i)to_host|result|output|logit|fetch|predict|response|sample|postproc")
 WEIGHTS = re.compile(r"(?i)weight|param|layer|table|embed|offload|stream")
 NEAR_RANGES, NEAR_FUNCTIONS = 2, 4
+LIBRARY = re.compile(r"cupy|libtorch|libc10|^(at|c10|torch|xla|std)::|libpython|^_?Py[A-Z_]|^cu(da)?[A-Z]|numpy|jaxlib")
 RESULTS_PER_INPUT = 4  # times the bytes that came in, from which unnamed blocks to the host are state
 DISTINCT = 3  # sizes that must come back before unnamed copies to the device are a reload
+LAYERS = 8  # equal copies a burst, out and in, from which blocks of one size are a cache's layers
+DOMINATES = 2  # times the kernels' time, from which equal large copies are no batch that a step works on
 MANY_EQUAL = 16  # equal copies a request that are a model's layers even if nothing names them
 
 
@@ -66,12 +70,13 @@ def assign_roles(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
 def names_of(copies: pl.DataFrame, scene: Scene) -> str:
     """Innermost NVTX ranges of some copies and the nearest functions in their stacks: one text to search.
 
-    Only what is near says what a copy is for; the name of a program or its file does not.
+    Only what is near says what a copy is for; the name of a program or its file does not, nor do those of libraries.
     """
     paths = scene.account.paths.filter((pl.col("path") > 0) & pl.col("path").is_in(copies["path"].implode()))
     ranges = ["/".join(str(t).split("/")[-NEAR_RANGES:]) for t in paths["text"].to_list()]
     functions = scene.recording.call_stacks.own_functions(copies["call"], NEAR_FUNCTIONS)
-    return "\n".join([*ranges, *(f.partition(" (")[0] for f in functions)])
+    own = (f.partition(" (")[0] for f in functions if not LIBRARY.search(f))
+    return "\n".join([*ranges, *own])
 
 
 def _mark(copies: pl.DataFrame, groups: list[tuple[object, ...]], role: str) -> pl.DataFrame:
@@ -94,10 +99,12 @@ def _mark_saves(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
     came_in = int(into["bytes"].sum())
     returning = set(back["bytes"].unique()) & set(into["bytes"].unique())
     returning = {b for b in returning if b >= scene.settings["streamed_weights.copy_bytes"]}
+    layers = _layer_sizes(back) & _layer_sizes(into)
     saves = [
         key
         for key, group in back.group_by(GROUP, maintain_order=True)
-        if _is_block(group, scene) and _is_state(group, scene, came_in, len(returning))
+        if _is_block(group, scene)
+        and (layers & set(group["bytes"].unique()) or _is_state(group, scene, came_in, len(returning)))
     ]
     copies = _mark(copies, saves, "save")
     saved = copies.filter(pl.col("role") == "save")["bytes"].unique()
@@ -105,9 +112,16 @@ def _mark_saves(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
     for key, group in into.group_by(GROUP, maintain_order=True):
         known = group.filter(pl.col("bytes").is_in(saved.implode()))
         mostly = int(known["bytes"].sum()) >= 0.9 * int(group["bytes"].sum()) and known.height >= 2
-        if mostly and (known["bytes"].n_unique() >= DISTINCT or STATE.search(names_of(group, scene))):
+        several = known["bytes"].n_unique() >= DISTINCT or bool(layers & set(known["bytes"].unique()))
+        if mostly and (several or STATE.search(names_of(group, scene))):
             reloads.append(key)
     return _mark(copies, reloads, "reload")
+
+
+def _layer_sizes(copies: pl.DataFrame) -> set[int]:
+    """Sizes that come in bursts of at least LAYERS equal copies."""
+    runs = copies.drop_nulls("burst").group_by("burst", "bytes").len()
+    return set(runs.filter(pl.col("len") >= LAYERS)["bytes"].unique())
 
 
 def _is_block(group: pl.DataFrame, scene: Scene) -> bool:
@@ -152,7 +166,10 @@ def _mark_weights(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
     named = WEIGHTS.search(names_of(candidates, scene)) is not None
     several = period >= s["streamed_weights.copies_per_step"] and moved >= s["streamed_weights.step_bytes"]
     several = several and (named or not equal or period >= MANY_EQUAL)
-    alone = named and equal and moved >= max(period, 1) * s["streamed_weights.table_bytes"]
+    table = equal and moved >= max(period, 1) * s["streamed_weights.table_bytes"]
+    took = Intervals.union_of(candidates["from_ns"], candidates["to_ns"]).length
+    waited = bool(candidates["waits"].any())  # then it is an input, and pageable_copies prices it
+    alone = table and (named or (not waited and took >= DOMINATES * scene.account.busy.compute.length))
     if candidates.height < 3 * period or not (several or alone):
         return copies
     return copies.with_columns(role=pl.when(open_).then(pl.lit("weights")).otherwise("role"))

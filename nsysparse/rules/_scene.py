@@ -67,21 +67,19 @@ class Scene:
 
     @cached_property
     def lost(self) -> Intervals:
-        """The window's time without a kernel or graph: all that any rule can win back."""
-        window = self.account.window
-        return self.account.busy.compute.gaps(window.start_ns, window.end_ns) - self.holes
+        """The time without a kernel or graph, after what leads the window: all that any rule can win back."""
+        return self.account.busy.compute.gaps(self.begin_ns, self.account.window.end_ns) - self.holes
 
     @cached_property
     def idle(self) -> Intervals:
         """The part of ``lost`` in which nothing at all ran."""
-        return self.account.busy.idle - self.holes
+        return self.account.busy.idle.clip(self.begin_ns, self.account.window.end_ns) - self.holes
 
     @cached_property
     def wall_ns(self) -> int:
-        """The window without holes and without the phase that loads a model: what severities are shares of."""
-        window = self.account.window
-        begin = max(window.start_ns, self.loading_end_ns)
-        return max(window.end_ns - begin - self.holes.clip(begin, window.end_ns).length, 1)
+        """The window without holes and without what leads it: what severities are shares of."""
+        begin, end = self.begin_ns, self.account.window.end_ns
+        return max(end - begin - self.holes.clip(begin, end).length, 1)
 
     @cached_property
     def feeders(self) -> list[int]:
@@ -190,6 +188,13 @@ class Scene:
         """When the phase that loads a model ends; before everything where there is none."""
         loading = self.account.loading
         return loading.end_ns if loading else self.account.window.start_ns
+
+    @cached_property
+    def begin_ns(self) -> int:
+        """Where the window's subject begins: after the loading of a model and the program's start-up."""
+        startup, window = self.account.startup, self.account.window
+        begin = max(window.start_ns, self.loading_end_ns, startup.end_ns if startup else window.start_ns)
+        return min(begin, window.end_ns - 1)
 
     @cached_property
     def requests(self) -> int | None:

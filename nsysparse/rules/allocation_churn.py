@@ -24,13 +24,13 @@ from typing import Any
 
 import polars as pl
 
-from nsysparse.rules._evidence import Found, judge, make, thread_name, window_phrase, worst_spans
+from nsysparse.rules._evidence import Found, judge, make, of_wall, thread_name, worst_spans
 from nsysparse.rules._frameworks import CUDA, CUPY, PYTORCH, worded
 from nsysparse.rules._periods import cadence
 from nsysparse.rules._price import price, waits_in
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares
-from nsysparse.units import count, duration, percent
+from nsysparse.units import count, duration
 
 ID = "allocation_churn"
 NEEDS = ("calls", "kernels")
@@ -80,8 +80,7 @@ def check(scene: Scene) -> Iterable[Found]:
         scene,
         ID,
         judged,
-        title=f"{count(calls.height)} allocations and frees in the loop cost at most {percent(cost.wall_ratio(scene))}"
-        f" {window_phrase(scene)}",
+        title=f"{count(calls.height)} allocations and frees in the loop cost at most {of_wall(scene, cost)}",
         detail=f"{names} held the host for {duration(cost.waited_ns)}; no kernel ran in"
         f" {duration(cost.idle_while_ns)} of it, and"
         f" the GPU was idle for another {duration(cost.after_ns)} right after.",

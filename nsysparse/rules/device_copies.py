@@ -68,25 +68,27 @@ def check(scene: Scene) -> Iterable[Found]:
 
 def _found(scene: Scene, copies: pl.DataFrame, peer: bool) -> Iterable[Found]:
     cost = price(scene, Waits({}, scene.turns.head(0)), copies)
-    exposed = int(copies["exposed_ns"].sum()) / scene.account.window.length_ns
+    figures = copy_figures(scene, copies) | {"pairs": _pairs(copies) if peer else None}
+    exposed = float(figures["alone_wall_ratio"])
     judged = judge(scene, ID, cost.share(scene), "medium")
     if judged is None:
         if exposed < scene.settings[f"{ID}.traffic_ratio"]:
             return
         judged = (Severity.INFO, "high")
-    figures = copy_figures(scene, copies) | {"pairs": _pairs(copies) if peer else None}
     what = "Peer copies" if peer else "Copies within the device"
-    pairs = f" ({', '.join(f'device {k}' for k in _pairs(copies))})" if peer else ""
+    pairs = f" ({', '.join(_pairs(copies))})" if peer else ""
+    waited = "" if cost.held_up_ns else "; no kernel waited for them"
     yield make(
         scene,
         ID,
         judged,
-        title=f"{what}{pairs}: {count(figures['copies'])}, {size(figures['bytes'])}, {percent(exposed)} of the window",
+        title=f"{what}{pairs}: {count(figures['copies'])}, {size(figures['bytes'])}, {percent(exposed)}"
+        f" {window_phrase(scene)}{waited}",
         detail=f"{count(figures['copies'])} copies of"
         f" {size(figures['median_bytes'])}{every(figures)}{from_where(figures)} at"
-        f" {bandwidth(figures['bandwidth'])} ran with no kernel beside them for {duration(figures['exposed_ns'])}"
-        f" ({percent(exposed)} of the window) and held submitted kernels up for {duration(cost.held_up_ns)}"
-        f" ({percent(cost.wall_ratio(scene))} {window_phrase(scene)}).",
+        f" {bandwidth(figures['bandwidth'])} ran with no kernel beside them for {duration(figures['alone_ns'])}"
+        f" ({percent(exposed)} {window_phrase(scene)}) and held submitted kernels up for {duration(cost.held_up_ns)}"
+        f" ({percent(cost.wall_ratio(scene))}).",
         remedy=worded(scene, REMEDY),
         price=cost,
         figures=figures,
@@ -96,7 +98,7 @@ def _found(scene: Scene, copies: pl.DataFrame, peer: bool) -> Iterable[Found]:
 
 
 def _pairs(copies: pl.DataFrame) -> dict[str, dict[str, Any]]:
-    """Copies, bytes and bandwidth by pair of CUDA ordinals."""
+    """Copies, bytes and bandwidth by pair of devices."""
     took = (pl.col("end_ns") - pl.col("start_ns")).sum()
     table = (
         copies.group_by(pl.col("peer").fill_null("n/a"))

@@ -8,7 +8,8 @@ Why it costs: while the thread waits it launches nothing; when the device is don
 back and launched again. Time in which the host waited and the GPU worked is not lost. The bound is the time without a
 kernel inside the calls and, of the idle time right after, at most as much as the thread had waited for kernels. Where
 the synchronization fetches a result of a copy to the host, which the program needs, only the time inside the call
-counts.
+counts. Idle time whose next kernel had been sent before it began is not counted at all: the device waited for another
+device or stream, not for the host.
 
 What to do: drop synchronizations that are there for timing or caution; wait for one event instead of the whole device;
 let the wait of step N come after the launches of step N+1. In PyTorch look for ``torch.cuda.synchronize()`` and for
@@ -28,14 +29,15 @@ from typing import Any
 
 import polars as pl
 
-from nsysparse.rules._evidence import Found, judge, make, thread_name, window_phrase, worst_spans
+from nsysparse.rules._evidence import Found, judge, make, of_wall, thread_name, worst_spans
 from nsysparse.rules._frameworks import CUDA, JAX, PYTORCH, worded
+from nsysparse.rules._gaps import queued_time
 from nsysparse.rules._periods import cadence
 from nsysparse.rules._price import Price, Waits, price, waits_for, waits_in
 from nsysparse.rules._roles import RECURS_IN, TO_HOST
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import shares
-from nsysparse.units import count, duration, percent
+from nsysparse.units import count, duration
 
 ID = "host_sync"
 NEEDS = ("calls", "kernels")
@@ -65,7 +67,7 @@ def check(scene: Scene) -> Iterable[Found]:
         return
     waits = waits_in(scene, calls)
     free = waits_in(scene, calls.filter(~pl.col("needed")))
-    cost = price(scene, waits, ahead=free)
+    cost = price(scene, waits, ahead=free, queued=queued_time(scene))
     judged = judge(scene, ID, cost.share(scene), "medium")
     if judged is None:
         return
@@ -74,8 +76,7 @@ def check(scene: Scene) -> Iterable[Found]:
         scene,
         ID,
         judged,
-        title=f"{count(waits.calls.height)} synchronizations in the loop cost at most {percent(cost.wall_ratio(scene))}"
-        f" {window_phrase(scene)}",
+        title=f"{count(waits.calls.height)} synchronizations in the loop cost at most {of_wall(scene, cost)}",
         detail=_detail(scene, figures, cost),
         remedy=worded(scene, REMEDY),
         price=cost,

@@ -14,8 +14,8 @@ thread that launches (data loading into workers, tokenizing into another process
 works on the step before.
 
 When to accept it: when there is no work for the GPU, as in a server with few requests or a notebook between two cells.
-A thread that sleeps or waits for the network in most of the gaps is taken for that, and the finding is for information
-only.
+A thread that sleeps or waits for the network in most of the gaps is taken for that, and so is one that waits for
+others outside the NVTX ranges of its requests; the finding is then for information only.
 
 When it may be wrong: waiting for requests looks like working, unless OS runtime calls were recorded (``-t osrt``). A
 window that holds more than the steady state (no repeated NVTX ranges) includes start-up.
@@ -64,6 +64,8 @@ SAID = {
 
 WORKING, WAITING, NO_WORK, SETTING_UP, UNTRACED = "working", "waiting", "no work", "setting up", "untraced"
 # What a thread that waits for requests is in: the network, a timer.
+REQUEST = re.compile(r"(?i)request|query|infer|serve|predict|prompt|generat|chat|rpc|(^|[^a-z])(req|call|job)")
+OUTSIDE_REQUESTS = 0.9  # share of waits outside the ranges of requests from which nobody had asked
 FOR_WORK = re.compile(r"^(epoll_|p?poll$|p?select|accept|recv|read|(clock_)?nanosleep|u?sleep)")
 TITLES = {
     WORKING: "The host is the limit",
@@ -97,7 +99,7 @@ REMEDIES = {
 def check(scene: Scene) -> Iterable[Found]:
     """Price idle time that recurs and that nothing else explains."""
     gaps = gaps_of(scene).filter(pl.col("late") & ~pl.col("launching"))
-    gaps = gaps.filter((pl.col("gap_ns") >= scene.settings[f"{ID}.gap_ns"]) & (pl.col("end_ns") > scene.loading_end_ns))
+    gaps = gaps.filter((pl.col("gap_ns") >= scene.settings[f"{ID}.gap_ns"]) & (pl.col("end_ns") > scene.begin_ns))
     taken = scene.claimed.covered(gaps["start_ns"], gaps["end_ns"])
     gaps = gaps.filter(pl.Series(taken, dtype=pl.Int64) < 0.5 * pl.col("gap_ns"))
     gaps = gaps.with_columns(
@@ -112,7 +114,8 @@ def check(scene: Scene) -> Iterable[Found]:
         for (t,), g in often.group_by("thread", maintain_order=True)
         if t is not None
     }
-    cost = Price(claim.length, claim, by_thread, 0, claim.length, 0, None, 0, latency_ratio(scene, by_thread))
+    latency = latency_ratio(scene, by_thread)
+    cost = Price(claim.length, claim, by_thread, 0, 0, 0, None, 0, latency, of_calls=False)
     judged = judge(scene, ID, cost.wall_ratio(scene), "medium")
     if judged is None:
         return
@@ -140,6 +143,10 @@ def _cause(scene: Scene, figures: dict[str, Any]) -> str:
     if figures["most"] != "OS runtime call":
         known = scene.recording.osrt.height or scene.recording.samples.height
         return WORKING if known else UNTRACED
+    asked, outside = scene.account.requests, figures["outside_ranges_ns"] or 0
+    names = asked.frame["name"].unique().to_list() if asked is not None and asked.frame is not None else []
+    if any(REQUEST.search(str(n)) for n in names) and outside >= OUTSIDE_REQUESTS * figures["gaps_ns"]:
+        return NO_WORK
     functions = figures["os_functions"]
     idle = sum(f["ns"] for f in functions if FOR_WORK.match(f["function"]))
     return NO_WORK if idle > sum(f["ns"] for f in functions) / 2 else WAITING
@@ -156,6 +163,7 @@ def _figures(scene: Scene, gaps: pl.DataFrame, often: pl.DataFrame, claim: Inter
     )
     return {
         "gaps": often.height,
+        "gaps_ns": int(often["gap_ns"].sum()),
         "by_length": [
             {"length": CLASS_NAMES[r["length"]], "gaps": r["n"], "idle_ns": r["idle_ns"]}
             for r in often.group_by("length")
@@ -236,7 +244,9 @@ def _sampled(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, Any]]:
 def _detail(figures: dict[str, Any], cost: Price) -> str:
     spent: dict[str, int] = figures["by_activity_ns"]
     shown = [f"{duration(n)} {SAID[a]}" for a, n in list(spent.items())[:2]]
-    text = f"In these gaps, {duration(cost.bound_ns)} in all, the thread that ended them was {'; '.join(shown)}."
+    total = int(figures["gaps_ns"])
+    rest = f" ({duration(cost.bound_ns)} without what other findings hold)" if total > cost.bound_ns else ""
+    text = f"In these gaps, {duration(total)} in all{rest}, the thread that ended them was {'; '.join(shown)}."
     outside = figures["outside_ranges_ns"]
     if isinstance(outside, int) and outside > 0:
         text += f" {duration(outside)} lie outside every NVTX range."

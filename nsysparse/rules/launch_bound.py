@@ -77,7 +77,8 @@ def check(scene: Scene) -> Iterable[Found]:
         for (t,), g in gaps.group_by("thread", maintain_order=True)
         if t is not None
     }
-    cost = Price(claim.length, claim, by_thread, 0, claim.length, 0, None, 0, latency_ratio(scene, by_thread))
+    latency = latency_ratio(scene, by_thread)
+    cost = Price(claim.length, claim, by_thread, 0, 0, 0, None, 0, latency, of_calls=False)
     slower = figures["launch_interval_ns"] > figures["kernel_median_ns"]
     judged = judge(scene, ID, cost.wall_ratio(scene), "high")
     if judged is None or not slower:

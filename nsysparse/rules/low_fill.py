@@ -27,7 +27,7 @@ import polars as pl
 
 from nsysparse.findings import Finding, Severity, Skipped
 from nsysparse.intervals import Intervals
-from nsysparse.rules._evidence import Found, slice_around, worst_spans
+from nsysparse.rules._evidence import Found, slice_around, window_phrase, worst_spans
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold
 from nsysparse.units import count, duration, percent
@@ -52,7 +52,8 @@ def check(scene: Scene) -> Iterable[Found | Skipped]:
     if reach is None:
         yield Skipped(ID, account.number, "the device's limits or the launch shapes are not in this export")
         return
-    busy = account.busy.by_kind["kernels"].length / account.window.length_ns
+    ran = account.busy.by_kind["kernels"].clip(scene.begin_ns, account.window.end_ns).length
+    busy = min(ran / scene.wall_ns, 1.0)
     if busy < scene.settings[f"{ID}.busy_ratio"] or reach >= scene.settings[f"{ID}.low"]:
         return
     streams = kernels["stream"].n_unique()
@@ -65,7 +66,7 @@ def check(scene: Scene) -> Iterable[Found | Skipped]:
         Severity.MEDIUM if reach < scene.settings[f"{ID}.medium"] else Severity.LOW,
         "low" if streams > 1 else "medium",
         account.number,
-        f"Busy {percent(busy)} of the window with kernels that reach {percent(reach)} of the multiprocessors",
+        f"Busy {percent(busy)} {window_phrase(scene)} with kernels that reach {percent(reach)} of the multiprocessors",
         f"{count(kernels.height)} kernels ran for {duration(account.busy.by_kind['kernels'].length)} and fill"
         f" {percent(account.sm_fill)} of what the device can hold; those that leave most multiprocessors without"
         f" work: {names}.",

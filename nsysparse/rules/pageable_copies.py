@@ -80,7 +80,7 @@ def check(scene: Scene) -> Iterable[Found]:
         ID,
         judged,
         title=f"{_kinds(copies)}: {percent(cost.wall_ratio(scene))}"
-        f" {window_phrase(scene)}{_of_latency(cost.latency_ratio)}",
+        f" {window_phrase(scene)}{_of_latency(cost.latency_ratio, figures['ranges_latency_ratio'])}",
         detail=_detail(scene, figures, cost.bound_ns, cost.waited_ns),
         remedy=worded(scene, REMEDY),
         price=cost,
@@ -111,8 +111,13 @@ def _kinds(copies: pl.DataFrame) -> str:
     return " and ".join(parts)
 
 
-def _of_latency(ratio: float | None) -> str:
-    return f", {percent(ratio)} of request latency" if ratio is not None else ""
+def _of_latency(ratio: float | None, ranges: float | None) -> str:
+    """The share of request latency inside the calls, and that of the ranges around them where these hold no more."""
+    if ratio is None:
+        return ""
+    if ranges is None or ranges <= ratio:
+        return f", {percent(ratio)} of request latency"
+    return f", {percent(ranges)} of request latency ({percent(ratio)} inside the calls)"
 
 
 def _in_ranges(scene: Scene, copies: pl.DataFrame, waits: Waits) -> dict[str, Any]:
@@ -132,7 +137,8 @@ def _detail(scene: Scene, figures: dict[str, Any], bound: int, waited: int) -> s
     inside = figures["ranges_latency_ratio"]
     if isinstance(inside, float):
         text += f" The NVTX ranges that hold nothing but these copies are {percent(inside)} of request latency."
-    idle = scene.account.busy.idle.length / scene.account.window.length_ns
+    idle = scene.idle.length / scene.wall_ns
     if idle > 0.5:
-        text += f" The GPU is idle for {percent(idle)} of the window: the host is the limit; this is part of its work."
+        text += f" The GPU is idle for {percent(idle)} {window_phrase(scene)}: the host is the limit."
+        text += " These copies are part of its work."
     return text

@@ -96,11 +96,17 @@ def _graphs(scenes: Sequence[Scene]) -> Iterable[Finding]:
                 "high",
                 scene.account.number,
                 f"Whole CUDA graphs hide what runs in {percent(share)} of the window",
-                f"{count(scene.work.graphs.height)} graphs were recorded as one span each; rules on kernels and"
-                " copies cannot look inside.",
+                f"{count(scene.work.graphs.height)} graphs were recorded as one span each. Rules on kernels and"
+                f" copies cannot look inside: {percent(graphs / scene.account.busy.everything.length)} of the time in"
+                " which the device was busy is not judged.",
                 "Record with --cuda-graph-trace=node.",
                 None,
-                {"graphs_ns": graphs, "graphs_window_ratio": share},
+                {
+                    "graphs": scene.work.graphs.height,
+                    "graphs_ns": graphs,
+                    "graphs_window_ratio": share,
+                    "graphs_busy_ratio": graphs / scene.account.busy.everything.length,
+                },
                 key="graphs",
             )
 

@@ -36,8 +36,8 @@ from nsysparse.rules._evidence import (
     from_where,
     judge,
     make,
+    of_wall,
     thread_name,
-    window_phrase,
     worst_spans,
 )
 from nsysparse.rules._frameworks import CUDA, JAX, PYTORCH, worded
@@ -121,10 +121,7 @@ def _more(scene: Scene, scalars: pl.DataFrame, waits: Waits, cost: Price) -> dic
 def _title(scene: Scene, figures: dict[str, Any], cost: Price) -> str:
     n = len(figures["by_thread"])
     threads = f" on {count(n)} threads" if n > 1 else ""
-    return (
-        f"{count(figures['readbacks'])} scalar read-backs{threads} cost at most {percent(cost.wall_ratio(scene))}"
-        f" {window_phrase(scene)}"
-    )
+    return f"{count(figures['readbacks'])} scalar read-backs{threads} cost at most {of_wall(scene, cost)}"
 
 
 def _detail(figures: dict[str, Any], cost: Price) -> str:

@@ -36,7 +36,7 @@ from nsysparse.rules._evidence import (
     from_where,
     judge,
     make,
-    window_phrase,
+    of_wall,
     worst_copies,
 )
 from nsysparse.rules._frameworks import CUDA, PYTORCH, worded
@@ -80,7 +80,7 @@ def check(scene: Scene) -> Iterable[Found]:
         ID,
         judged,
         title=f"{count(figures['copies'])} copies in sequence with kernels that could overlap: at most"
-        f" {percent(cost.wall_ratio(scene))} {window_phrase(scene)}",
+        f" {of_wall(scene, cost)}",
         detail=f"{size(figures['bytes'])}{every(figures)}{from_where(figures)} held submitted kernels up for"
         f" {duration(cost.held_up_ns)}; kernels run for {duration(scene.account.busy.compute.length)}. {_said(habit)}",
         remedy=worded(scene, REMEDY),

@@ -30,14 +30,14 @@ from nsysparse.rules._evidence import (
     from_where,
     judge,
     make,
-    window_phrase,
+    of_wall,
     worst_copies,
 )
 from nsysparse.rules._frameworks import CUDA, PYTORCH, worded
 from nsysparse.rules._price import price, waits_for, waits_in
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares
-from nsysparse.units import count, duration, percent, size
+from nsysparse.units import count, duration, size
 
 ID = "small_copies"
 NEEDS = ("calls", "visible copies", "kernels")
@@ -84,7 +84,7 @@ def check(scene: Scene) -> Iterable[Found]:
         judged,
         title=f"{count(figures['copies'])} copies of {size(figures['median_bytes'])} in runs of"
         f" {count(figures['copies_per_run'])}: at most"
-        f" {percent(cost.wall_ratio(scene))} {window_phrase(scene)} by packing them",
+        f" {of_wall(scene, cost)} by packing them",
         detail=f"{count(figures['runs'])} runs{every(figures)}{from_where(figures)}. A copy takes"
         f" {duration(figures['median_gpu_ns'])}"
         f" on the GPU, where the fastest take {duration(figures['latency_floor_ns'])}, and"

@@ -36,6 +36,7 @@ from nsysparse.rules._evidence import (
     every,
     from_where,
     judge,
+    lower_median,
     make,
     window_phrase,
     worst_copies,
@@ -123,7 +124,7 @@ def _more(scene: Scene, copies: pl.DataFrame, cost: Price, around: Around | None
     figures: dict[str, Any] = {
         "direction": _direction(copies),
         "bursts": bursts.height,
-        "burst_median_bytes": bursts["bytes"].median(),
+        "burst_median_bytes": lower_median(bursts["bytes"]),
         "pageable_copies": int(pageable["copy_count"].sum()),
         "pageable_bytes": int(pageable["bytes"].sum()),
         "serving_thread_waits": bool(set(threads) & set(scene.feeders)),
@@ -186,14 +187,14 @@ def _detail(scene: Scene, copies: pl.DataFrame, figures: dict[str, Any], cost: P
         }
         parts[0] += f" and for another {duration(cost.around_ns)} around them ({how[around.sign]})"
     parts[0] += "."
-    alone = float(figures["exposed_window_ratio"])
+    alone, share = int(figures["alone_ns"]), f"{percent(figures['alone_wall_ratio'])} {window_phrase(scene)}"
     parts.append(
         f"Without a kernel running: {duration(cost.bound_ns)}, {percent(cost.wall_ratio(scene))} {window_phrase(scene)}"
         f"{_latency(cost)}. "
         + (
-            f"The copies run alone for {percent(alone)} of the window."
-            if alone * scene.account.window.length_ns > cost.bound_ns / 2
-            else f"On the GPU the copies are only {percent(alone)} of the window: the price is in the host thread."
+            f"The copies run alone for {share}."
+            if alone > cost.bound_ns / 2
+            else f"On the GPU the copies run alone for only {share}: the price is in the host thread."
         )
     )
     if figures.get("pinning_wins_ns"):

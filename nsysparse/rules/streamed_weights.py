@@ -17,7 +17,9 @@ When to accept it: when the model does not fit and throughput matters more than 
 that each byte brought in is used more often.
 
 When it may be wrong: inputs of a fixed shape, many tensors a step, look the same. The trace does not show contents; if
-these are inputs, read pageable_copies and serial_copies instead, and raise ``step_bytes``.
+these are inputs, the link is the limit all the same: send less (a smaller type, compressed data, decoding on the
+device), read pageable_copies and serial_copies, and raise ``step_bytes``. A single copy a step counts only if it is
+named as weights, or takes the link twice as long as all kernels take the device.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from nsysparse.rules._evidence import (
     from_where,
     judge,
     make,
+    of_wall,
     to_callers,
-    window_phrase,
     worst_copies,
 )
 from nsysparse.rules._frameworks import CUDA, LLAMA_CPP, PYTORCH, worded
@@ -42,7 +44,7 @@ from nsysparse.rules._reach import pinned_reference
 from nsysparse.rules._roles import WEIGHTS, names_of
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares
-from nsysparse.units import bandwidth, count, duration, percent, size
+from nsysparse.units import bandwidth, count, duration, size
 
 ID = "streamed_weights"
 NEEDS = ("calls", "visible copies", "kernels")
@@ -89,8 +91,8 @@ def check(scene: Scene) -> Iterable[Found]:
         scene,
         ID,
         judged,
-        title=f"The same data streamed to the device again and again: {per}, {percent(cost.share(scene))}"
-        f" {window_phrase(scene)} or latency",
+        title=f"The same {'data' if named else 'sizes'} streamed to the device again and again: {per},"
+        f" {of_wall(scene, cost)}",
         detail=f"{count(figures['copies'])} copies, {size(figures['bytes'])} in sizes that"
         f" repeat{every(figures)}{from_where(figures)}, at {bandwidth(figures['bandwidth'])} on the GPU"
         f"{to_callers(figures)}: the host was held for {duration(cost.waited_ns)},"

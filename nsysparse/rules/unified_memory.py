@@ -29,7 +29,7 @@ import polars as pl
 
 from nsysparse.accounting.busy import in_window
 from nsysparse.intervals import Intervals
-from nsysparse.rules._evidence import Found, judge, make, window_phrase, worst_spans
+from nsysparse.rules._evidence import Found, judge, make, of_wall, worst_spans
 from nsysparse.rules._price import Price
 from nsysparse.rules._roles import RECURS_IN
 from nsysparse.rules._scene import Scene
@@ -79,8 +79,7 @@ def check(scene: Scene) -> Iterable[Found]:
         scene,
         ID,
         judged,
-        title=f"Managed memory goes to and fro: {size(into)} to the device, {size(back)} back,"
-        f" {percent(cost.wall_ratio(scene))} {window_phrase(scene)}",
+        title=f"Managed memory goes to and fro: {size(into)} to the device, {size(back)} back, {of_wall(scene, cost)}",
         detail=f"{count(moves.height)} migrations ran for {duration(cost.bound_ns)}, {duration(cost.idle_while_ns)}"
         f" of it with no kernel beside them;{_beyond(figures)} {percent(figures['by_fault_ratio'])} of the bytes came"
         " by"

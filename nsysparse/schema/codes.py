@@ -24,6 +24,7 @@ COPY_KINDS = {
     13: "Unified DtoD",
 }
 UNIFIED_KINDS = (11, 12, 13)
+PEER_KIND = 10
 MEMORY_KINDS = {
     0: "Pageable",
     1: "Pinned",

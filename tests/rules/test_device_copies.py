@@ -41,7 +41,9 @@ def test_peer_copies_that_hold_nothing_up_are_information(tmp_path: Path) -> Non
     (only,) = found
     assert only.severity is Severity.INFO
     assert only.bound_ns == 0
-    assert only.evidence["pairs"] == {"0 to 1": {"copies": 50, "bytes": 400_000_000, "bandwidth": pytest.approx(80e9)}}
+    assert only.evidence["pairs"] == {
+        "GPU 0 to GPU 1": {"copies": 50, "bytes": 400_000_000, "bandwidth": pytest.approx(80e9)}
+    }
 
 
 def test_quiet_for_a_little_copying(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from nsysparse.accounting.device import Options
 from nsysparse.analysis import Analysis, analyze
 from nsysparse.findings import Failed, Finding, Severity
 from nsysparse.source import open_trace
+from nsysparse.units import percent
 from rules.plain import DTOH, Plain
 
 REQUESTS = {"llama_default": 16, "llama_nosave": 16}
@@ -211,6 +212,25 @@ class TestEagerH2d:
         assert f.evidence["bound_wall_ratio"] == pytest.approx(0.029, abs=0.001)
         assert "request/to_device, request/to_host" in f.detail
         assert "the host is the limit" in f.detail
+        # The summary says both: the share of the wall, and the third of request latency.
+        third = f"{percent(f.evidence['ranges_latency_ratio'])} of request latency"
+        assert f.title.endswith(f"2.9% of the window, {third} (16.5% inside the calls)")
+        said = " ".join(analysis(self.name).verdict)
+        assert said.index("the host is the limit") < said.index(third)
+
+    def test_two_and_a_half_percent_of_all_ranges(self) -> None:
+        """Of the window from the first request on, its first copy included, the copies are 2.5%."""
+        with open_trace(trace_path(self.name)) as trace:
+            result = analyze(trace, Options(window="ranges"))
+        f = next(f for f in result.findings if f.rule == "pageable_copies")
+        p = plain(self.name, self.steps)
+        ranges = p.ranges("request")
+        low, high = ranges[0][0], ranges[-1][1]
+        copies = [o for o in p.ops if o.pageable and low <= o.start < high]
+        held = merged([(c.start, c.end) for c in p.held(copies)], low, high)
+        assert f.evidence["host_waited_ns"] == length(held)
+        assert length(held) / (high - low) == pytest.approx(0.025, abs=0.0005)
+        assert f.evidence["bound_wall_ratio"] == pytest.approx(0.025, abs=0.0005)
 
 
 COPIES = {
@@ -343,7 +363,7 @@ def test_graph_replay_copies_in_sequence() -> None:
 
 def test_p2p_names_both_directions() -> None:
     found = [f for f in analysis("p2p").findings if f.rule == "device_copies"]
-    assert {next(iter(f.evidence["pairs"])) for f in found} == {"0 to 1", "1 to 0"}
+    assert {next(iter(f.evidence["pairs"])) for f in found} == {"GPU 0 to GPU 1", "GPU 1 to GPU 0"}
     for f in found:
         assert f.severity is Severity.INFO
         assert (f.evidence["copies"], f.evidence["bytes"]) == (29, 29 * 8_000_000)

@@ -56,6 +56,7 @@
   }
 
   const charts = [...document.querySelectorAll(".chart")].map((figure) => ({
+    id: figure.id,
     canvas: figure.querySelector(".canvas"),
     spec: JSON.parse(figure.querySelector("script").textContent),
     width: 0,
@@ -63,6 +64,17 @@
   async function drawAll() {
     for (const chart of charts) await draw(chart);
   }
+  // A finding's link zooms the timeline to its slice; the figure is also where the link leads.
+  async function zoom(link) {
+    const chart = charts.find((c) => "#" + c.id === link.getAttribute("href"));
+    const strip = chart && chart.spec.vconcat && chart.spec.vconcat.at(-1);
+    if (!strip) return;
+    strip.params[0].value = { x: link.dataset.zoom.split(",").map(Number) };
+    chart.width = 0;
+    await draw(chart);
+    chart.canvas.dataset.zoomed = link.dataset.zoom;
+  }
+  for (const link of document.querySelectorAll("a[data-zoom]")) link.addEventListener("click", () => zoom(link));
   let timer = 0;
   addEventListener("resize", () => { clearTimeout(timer); timer = setTimeout(drawAll, 150); });
   drawAll().then(() => { document.documentElement.dataset.charts = "drawn"; });
