@@ -150,7 +150,7 @@ def test_the_harness_measures_and_compares(tmp_path: Path) -> None:
         assert "2,000 kernels, shape default" in printed
     (recording,) = json.loads(kept[1].read_text("utf-8"))["recordings"]
     by_name = {c["command"]: c for c in recording["commands"]}
-    assert set(by_name) == {"analyze", "analyze, filling the cache", "analyze, from the cache"}
+    assert set(by_name) == {"analyze", "analyze, filling the cache", "analyze, from the cache", "analyze, within 2 GiB"}
     for command in by_name.values():
         assert command["failed"] == 0
         assert command["peak_bytes"] > 50_000_000

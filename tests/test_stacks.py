@@ -540,7 +540,7 @@ def test_rows_read_in_pieces_and_out_of_order_give_the_same(tmp_path, monkeypatc
     with closing(open_trace(b.write(tmp_path / "a.sqlite"))) as trace:
         whole = load_stacks(trace)
     real = type(trace).chunks
-    monkeypatch.setattr(type(trace), "chunks", lambda self, name, rows: real(self, name, rows=7))
+    monkeypatch.setattr(type(trace), "chunks", lambda self, name, rows=None: real(self, name, rows=7))
     found = [whole]
     for name, order in (("b", {"shuffle": 3}), ("c", {})):
         with closing(open_trace(b.write(tmp_path / f"{name}.sqlite", **order))) as trace:

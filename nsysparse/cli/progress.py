@@ -63,7 +63,8 @@ class Progress(Watch):
         with self._lock:
             if len(self._reading) == 1:
                 self._charge()
-            self._reading.pop()
+            if self._reading:  # an interrupted reader says so late
+                self._reading.pop()
 
     def _charge(self) -> None:
         """Charge the time since the last mark to what was going on."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ class CachedBackend:
         self.store.put(table, columns, found, repaired)
         return found
 
-    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
+    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Generator[pa.Table]:
         """The same piece by piece, each kept as it is read; complete once their number is kept."""
         number = self.store.rows(f"{table} in pieces of {rows}")
         done = 0
@@ -64,13 +65,16 @@ class CachedBackend:
             return
         before = dict(self.notes.repaired_texts)
         count = 0
-        for found in self._backend.chunks(table, columns, rows):
-            repaired = {k: n - before.get(k, 0) for k, n in self.notes.repaired_texts.items() if n != before.get(k, 0)}
-            before = dict(self.notes.repaired_texts)
-            self.store.put(table, _piece(columns, rows, count), found, repaired)
-            count += 1
-            if count > done:
-                yield found
+        with closing(self._backend.chunks(table, columns, rows)) as pieces:
+            for found in pieces:
+                repaired = {
+                    k: n - before.get(k, 0) for k, n in self.notes.repaired_texts.items() if n != before.get(k, 0)
+                }
+                before = dict(self.notes.repaired_texts)
+                self.store.put(table, _piece(columns, rows, count), found, repaired)
+                count += 1
+                if count > done:
+                    yield found
         self.store.put_rows(f"{table} in pieces of {rows}", count)
 
     def _get(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table | None:
@@ -141,7 +145,7 @@ class DeferredReport:
         """Columns of one table."""
         return self._backend().read(table, columns)
 
-    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
+    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Generator[pa.Table]:
         """The same piece by piece."""
         return self._backend().chunks(table, columns, rows)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -70,7 +70,7 @@ class ParquetBackend:
         result = [_typed(found.column(s), table, s, kind) for s, kind in columns.values()]
         return pa.table(result, names=list(columns))
 
-    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
+    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Generator[pa.Table]:
         """The same in pieces of at most so many rows."""
         sources = list(dict.fromkeys(source for source, _ in columns.values()))
         try:

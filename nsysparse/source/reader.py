@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event
@@ -79,7 +79,7 @@ def read_columns(
 
 def read_chunks(
     uri: str, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes, rows: int
-) -> Iterator[pa.Table]:
+) -> Generator[pa.Table]:
     """The same piece by piece, for tables that do not fit in memory as they are.
 
     Args:

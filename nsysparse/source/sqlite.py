@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import struct
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -119,7 +119,7 @@ class SqliteBackend:
         """Columns of one table as Arrow; see :func:`nsysparse.source.reader.read_columns`."""
         return read_columns(self.uri, table, columns, self.notes)
 
-    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
+    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Generator[pa.Table]:
         """The same in pieces; see :func:`nsysparse.source.reader.read_chunks`."""
         return read_chunks(self.uri, table, columns, self.notes, rows)
 

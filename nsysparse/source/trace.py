@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -49,7 +50,7 @@ class Backend(Protocol):
     def read(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table:
         """Columns of one table: result name to (export column, ``int``, ``text`` or ``blob``)."""
 
-    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Iterator[pa.Table]:
+    def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Generator[pa.Table]:
         """The same piece by piece."""
 
     def connect(self) -> sqlite3.Connection:
@@ -165,9 +166,10 @@ class Trace:
         kinds = {c.name: c.kind for c in table.columns}
         wanted = {name: (column, kinds[name]) for name, column in found.items()}
         total = 0
-        for arrow in self.backend.chunks(source, wanted, rows):
-            total += arrow.num_rows
-            yield _canonical(arrow, table)
+        with closing(self.backend.chunks(source, wanted, rows)) as pieces:
+            for arrow in pieces:
+                total += arrow.num_rows
+                yield _canonical(arrow, table)
         self._rows[source] = total
 
     def part(self, name: str, columns: Sequence[str]) -> pl.DataFrame:
