@@ -35,7 +35,7 @@ memory_option = click.option(
     metavar="SIZE",
     envvar="NSYSPARSE_MEMORY_LIMIT",
     show_envvar=True,
-    help="Memory to take, as in 2GiB: a larger recording is kept in mapped files of a temporary folder (TMPDIR)."
+    help="Memory to aim at, as in 2GiB: the tables of a recording that needs more are kept in mapped files (in TMPDIR)."
     " [default: 3/4 of what is free]",
 )
 device_option = click.option(
