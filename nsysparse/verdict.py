@@ -45,7 +45,7 @@ def state_verdict(
             said = _found(account, mine)
         else:
             said = [_copies(account) or (f"{mine[0].title}." if mine else None), _idle(account)]
-        sentences.extend(s for s in (_opaque(account), *said, _loading(account), _startup(account)) if s)
+        sentences.extend(s for s in (_opaque(account), *said, *what_leads(account)) if s)
     if len(accounts) > 2:
         sentences.append(f"{count(len(accounts) - 2)} more devices are accounted for below.")
     if integrity.status is Status.INCOMPLETE and accounts:
@@ -175,6 +175,11 @@ def _opaque(account: DeviceAccount) -> str | None:
         " could look at their kernels and copies, so that nothing found here does not mean that nothing is wrong."
         " Record with --cuda-graph-trace=node."
     )
+
+
+def what_leads(account: DeviceAccount) -> list[str]:
+    """What of the window comes before the program's work, a sentence each: loading a model, start-up."""
+    return [s for s in (_loading(account), _startup(account)) if s]
 
 
 def _startup(account: DeviceAccount) -> str | None:

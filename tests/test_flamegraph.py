@@ -327,6 +327,7 @@ def test_difference_says_what_changed_in_all(tmp_path):
     walls = [b - a for a, b in (sql(f, edges)[0] for f in files)]
     copied = [sql(f, "SELECT sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind < 11")[0][0] for f in files]
     result = run(*files, "--requests", 16, "--requests", 8, "--format", "json", "-o", tmp_path / "d.json")
+    assert result.stdout.count("loads a model") == 2  # a share of both that is no serving
     rows = {r["key"]: r for r in json.loads((tmp_path / "d.json").read_text())["totals"]}
     for key, (base, new) in (("wall_ns", walls), ("bytes", copied)):
         row = rows[key]

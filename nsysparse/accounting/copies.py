@@ -108,7 +108,7 @@ def table_copies(copies: pl.DataFrame, by: list[str], busy: Busy, requests: int 
         pl.col("exposed_ns").sum(),
         (pl.col("exposed_ns").sum() / busy.window.length_ns).alias("exposed_ratio"),
         size.filter(counted).min().alias("min_bytes"),
-        size.filter(counted).median().alias("median_bytes"),
+        size.filter(counted).quantile(0.5, "lower").cast(pl.Int64).alias("median_bytes"),
         size.filter(counted).max().alias("max_bytes"),
         _rate(size.filter(counted).sum(), took.filter(counted).sum()).alias("bandwidth"),
         in_call.alias("in_call_ns"),

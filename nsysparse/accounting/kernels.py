@@ -88,7 +88,7 @@ def table_kernels(kernels: pl.DataFrame, trace: Trace, busy: Busy) -> pl.DataFra
         counted.sum().cast(pl.Int64).alias("count"),
         clipped.sum().alias("time_ns"),
         took.filter(counted).mean().alias("mean_ns"),
-        took.filter(counted).median().alias("median_ns"),
+        took.filter(counted).quantile(0.5, "lower").cast(pl.Int64).alias("median_ns"),
         took.filter(counted).min().alias("min_ns"),
         took.filter(counted).max().alias("max_ns"),
         ((pl.col("sm_fill") * clipped).sum() / clipped.filter(pl.col("sm_fill").is_not_null()).sum()).alias("sm_fill"),

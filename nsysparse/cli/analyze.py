@@ -49,7 +49,7 @@ SEVERITIES = ("info", "low", "medium", "high")
     metavar="REGEX",
     help="NVTX ranges that are requests. [default: repeated top-level ranges]",
 )
-@click.option("--requests", type=int, metavar="N", help="Number of requests in the window, where NVTX does not say.")
+@click.option("--requests", type=int, metavar="N", help="Number of requests in the window; goes before what NVTX says.")
 @click.option("--whole-names", is_flag=True, help="Keep NVTX names apart that differ only in digits.")
 @click.option(
     "--link-peak",
@@ -222,8 +222,9 @@ def _summarize(analysis: Analysis, crosscheck: Crosscheck | None) -> None:
     for finding in shown:
         click.echo(f"\n[{finding.severity.name.lower()}] {cell(finding.title, '')}\n    {cell(finding.detail, '')}")
         click.echo(f"    What to do: {cell(finding.remedy, '')}")
-    if len(shown) < len(analysis.findings):
-        click.echo(f"\n{len(analysis.findings) - len(shown)} more findings for information are in the report.")
+    if more := len(analysis.findings) - len(shown):
+        are = "finding for information is" if more == 1 else "findings for information are"
+        click.echo(f"\n{more} more {are} in the report.")
     click.echo("")
     if crosscheck is not None:
         click.echo(f"Census: {cell(crosscheck.summary, '')}\n")

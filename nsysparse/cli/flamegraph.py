@@ -111,6 +111,7 @@ def command(
       nsysparse flamegraph before.sqlite after.sqlite --requests 16
     """
     from nsysparse.accounting.device import Options
+    from nsysparse.cli.tables import cell
     from nsysparse.flamegraph.difference import compare
     from nsysparse.outputs.files import check_target, write_together
 
@@ -125,17 +126,20 @@ def command(
     for recording in traces:
         check_target(target, force, recording)
     numbers = [requests[min(i, len(requests) - 1)] if requests else None for i in range(len(traces))]
-    flames = []
+    flames, leads = [], []
     for path, number in zip(traces, numbers, strict=True):
         options = Options(window, devices, request_range, number)
         drawn = _draw(path, cache, memory_limit, options, lines=new is None, keep_noise=keep_noise)
         flames.append((drawn[0].without(frozenset(without)) if without else drawn[0], drawn[1]))
+        leads.append(drawn[2])
     one = new is None
     difference = None if one else compare(flames[0][0], flames[1][0], per)
     text = _one(flames[0], form, weight) if difference is None else _two(difference, form, weight)
     write_together({target: text}, force)
-    for flame, _ in flames:
+    for (flame, _), leading in zip(flames, leads, strict=True):
         _tell(flame)
+        for sentence in leading:
+            click.echo(f"  {cell(sentence, '')}")
     if difference is not None:
         _tell_change(difference)
     click.echo(f"Wrote {target}")
@@ -150,11 +154,12 @@ def _stem(path: Path) -> str:
 
 def _draw(
     path: Path, cache: Path | None, memory_limit: int | None, options: Options, *, lines: bool, keep_noise: bool
-) -> tuple[Flame, pl.DataFrame]:
-    """Call paths of one recording, and what its threads were doing when sampled."""
+) -> tuple[Flame, pl.DataFrame, list[str]]:
+    """Call paths of one recording, what its threads were doing when sampled, and what the window begins with."""
     from nsysparse.analysis import analyze
     from nsysparse.flamegraph import weigh_call_paths
     from nsysparse.source import open_trace
+    from nsysparse.verdict import what_leads
 
     with progress_line(path.name) as progress, open_trace(path, cache, progress, memory_limit) as opened:
         analysis = analyze(opened, options, progress)
@@ -164,7 +169,8 @@ def _draw(
             work, devices, stacks = analysis.work, analysis.devices, analysis.stacks
             found = weigh_call_paths(work, devices, opened, lines=lines, keep_noise=keep_noise, stacks=stacks)
         note_cache_problem(opened)
-    return found.flame, found.tables["sampled_threads"]
+    leads = [sentence for account in analysis.devices for sentence in what_leads(account)]
+    return found.flame, found.tables["sampled_threads"], leads
 
 
 def _one(drawn: tuple[Flame, pl.DataFrame], form: str, weight: str | None) -> str:

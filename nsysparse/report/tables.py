@@ -93,6 +93,7 @@ FORMATS: dict[str, Format] = {
     "instant": Format(units.instant, " ns"),
 }
 _BY_SUFFIX = {"_ns": "duration", "bytes": "size", "_ratio": "percent", "bandwidth": "bandwidth"}
+_BY_SUFFIX |= dict.fromkeys(("bytes_per_second", "reach"), "bandwidth")
 _BY_UNIT = {"time": "duration", "bytes": "size", "number": "count"}
 
 

@@ -67,6 +67,8 @@ def timeline(account: DeviceAccount) -> Spec:
     data |= {KINDS[name]: rounded(values, 1) for name, values in parts.items()}
     data |= {f"{KINDS[name]}{_RATE}": rounded(values / rate, 3) for name, values in rates.items()}
     data["busy"] = rounded(np.sum(list(parts.values()), axis=0), 1) if parts else [0] * start.size
+    for name, values in data.items():  # a step is drawn up to the next point: the last bin needs one more
+        values.append(data["u"][-1] if name == "t" else values[-1])
     whole = [account.window.start_ns / scale, account.window.end_ns / scale]
     shades = [
         {"t": s / scale, "u": e / scale}

@@ -27,7 +27,7 @@ import polars as pl
 
 from nsysparse.accounting.busy import in_window
 from nsysparse.intervals import Intervals
-from nsysparse.rules._evidence import Found, judge, make, thread_name, window_phrase, worst_spans
+from nsysparse.rules._evidence import Found, judge, lower_median, make, thread_name, window_phrase, worst_spans
 from nsysparse.rules._frameworks import CUDA, JAX, LLAMA_CPP, PYTORCH, worded
 from nsysparse.rules._gaps import gaps_of
 from nsysparse.rules._price import Price, latency_ratio
@@ -112,14 +112,14 @@ def _figures(scene: Scene, gaps: pl.DataFrame, claim: Intervals) -> dict[str, An
     calls = Intervals.union_of(launches["start_ns"], launches["end_ns"])
     return {
         "kernels": took.len(),
-        "kernel_median_ns": took.median(),
+        "kernel_median_ns": lower_median(took),
         "launches": launches.height,
         "graph_launches": int((launches["does"] == "graph launch").sum()),
         "graph_kernels_ratio": parts[0]["graph_node"].is_not_null().mean() or 0.0,
-        "launch_interval_ns": short.median(),
-        "launch_call_median_ns": (launches["end_ns"] - launches["start_ns"]).median(),
+        "launch_interval_ns": lower_median(short),
+        "launch_call_median_ns": lower_median(launches["end_ns"] - launches["start_ns"]),
         "gaps": gaps.height,
-        "gap_median_ns": gaps["gap_ns"].median(),
+        "gap_median_ns": lower_median(gaps["gap_ns"]),
         "empty_queue_ratio": min(gaps.height / took.len(), 1.0),
         "idle_in_launch_calls_ns": (calls & claim).length,
         "threads": [

@@ -29,7 +29,7 @@ import polars as pl
 from nsysparse.findings import Finding, Severity
 from nsysparse.integrity import Status, Verdict
 from nsysparse.intervals import Intervals
-from nsysparse.rules._evidence import Found
+from nsysparse.rules._evidence import Found, lower_median
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold
 from nsysparse.units import count, duration, percent
@@ -123,11 +123,11 @@ def _backtraces(scenes: Sequence[Scene]) -> Finding | None:
         "high",
         None,
         f"Backtraces of {count(traced)} CUDA calls were recorded: the host ran slower than it does",
-        f"A launch call took {duration(took.median())} in the median; each backtrace adds to the time of its call and"
-        " to the gap before the next. Who sends the work is right; how long the host takes is an upper bound.",
+        f"A launch call took {duration(lower_median(took))} in the median; each backtrace adds to the time of its call"
+        " and to the gap before the next. Who sends the work is right; how long the host takes is an upper bound.",
         "For times, record again without --cudabacktrace; keep this recording for the call paths.",
         None,
-        {"calls_with_stack": traced, "calls": calls.height, "launch_call_median_ns": took.median()},
+        {"calls_with_stack": traced, "calls": calls.height, "launch_call_median_ns": lower_median(took)},
         key="backtraces",
     )
 
