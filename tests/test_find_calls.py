@@ -36,3 +36,18 @@ def test_latest_call_before_the_operation(scale, made, sent):
             assert found == max(before)[1]
         else:  # a broken clock: some call with the id, or none where no call has it
             assert found in ([i for _, i in candidates] or [-1])
+
+
+def test_large_ids_of_calls_beside_small_ones_of_work():
+    """Each column has the smallest type that holds it: those of one process need not be alike."""
+    base = 1 << 31
+    calls = pl.DataFrame(
+        {"call": [0, 1, 2], "process": [7] * 3, "correlation": [base + 1, base + 2, base + 3], "start_ns": [1, 2, 3]}
+    )
+    for dtype, ids, expected in (
+        (pl.Int8, [1, 2, 3], [-1, -1, -1]),
+        (pl.Int32, [5, 0, 1], [-1, -1, -1]),
+        (pl.Int64, [base + 2, 1, None], [1, -1, -1]),
+    ):
+        work = pl.DataFrame({"process": [7] * 3, "correlation": pl.Series(ids, dtype=dtype), "start_ns": [9] * 3})
+        assert find_calls(work, calls).tolist() == expected

@@ -308,3 +308,28 @@ def test_no_nsys_on_path_gives_the_export_command(tmp_path: Path, monkeypatch: p
         open_trace(report)
     assert "nsys export --type sqlite" in error.value.hint
     assert "'my report.nsys-rep'" in error.value.hint  # quoted, to be pasted
+
+
+@pytest.mark.parametrize("sql", [
+    f"UPDATE {MEMCPY} SET rowid = 1000000000000 WHERE rowid = (SELECT max(rowid) FROM {MEMCPY})",
+    f"UPDATE {MEMCPY} SET rowid = -9223372036854775808 WHERE rowid = (SELECT min(rowid) FROM {MEMCPY})",
+    f"UPDATE {KERNEL} SET rowid = rowid * 1000000007",
+    f"ALTER TABLE {KERNEL} ADD COLUMN rowid TEXT DEFAULT 'a user''s'",
+    f"ALTER TABLE {KERNEL} ADD COLUMN rowid INTEGER",
+], ids=["far last row", "far first row", "wide apart", "a text called rowid", "an empty column called rowid"])  # fmt: skip
+def test_rowids_that_only_other_tools_leave(export: Path, expected: str, sql: str) -> None:
+    with closing(sqlite3.connect(export)) as database:
+        database.execute(sql)
+        database.commit()
+    assert figures(export) == expected
+
+
+def test_pieces_step_over_gaps(export: Path) -> None:
+    with closing(sqlite3.connect(export)) as database:
+        database.execute(f"UPDATE {KERNEL} SET rowid = rowid * 1000 + rowid % 3")
+        database.commit()
+        rows = database.execute(f"SELECT start FROM {KERNEL} ORDER BY rowid").fetchall()
+    with open_trace(export) as trace:
+        pieces = list(trace.chunks("kernels", 2))
+    assert [s for p in pieces for s in p["start_ns"].to_list()] == [s for (s,) in rows]
+    assert len(pieces) < 60

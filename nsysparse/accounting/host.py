@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Lock
 
 import polars as pl
 
@@ -139,14 +140,18 @@ class Activity:
         self._osrt = trace.frame("osrt").filter(pl.col("end_ns") > pl.col("start_ns"))
         self._overheads = trace.frame("overheads").filter(pl.col("end_ns") > pl.col("start_ns"))
         self._known: dict[int, dict[str, Intervals]] = {}
+        self._lock = Lock()
 
     def of(self, thread: int) -> dict[str, Intervals]:
         """Disjoint sets of instants, one an activity."""
-        if thread not in self._known:
-            if len(self._known) >= REMEMBERED:
-                self._known.pop(next(iter(self._known)))
-            self._known[thread] = self._work_out(thread)
-        return self._known[thread]
+        found = self._known.get(thread)
+        if found is None:
+            found = self._work_out(thread)
+            with self._lock:  # devices are worked on side by side
+                while len(self._known) >= REMEMBERED:
+                    self._known.pop(next(iter(self._known)))
+                self._known[thread] = found
+        return found
 
     def forget(self) -> None:
         """Give back what was worked out."""

@@ -232,7 +232,8 @@ def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
 
 def _look_up(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
     """The call of each operation within one process: by direct address where the ids are dense, else by search."""
-    wanted, ids, rows = _wide(work["correlation"]), _wide(calls["correlation"]), calls["call"].to_numpy()
+    wanted, ids = work["correlation"].cast(pl.Int64).to_numpy(), _wide(calls["correlation"])
+    rows = calls["call"].to_numpy()
     low, high = int(ids.min()), int(ids.max())
     if high - low > 8 * ids.size + 1_000_000:
         order = np.argsort(ids, kind="stable")

@@ -31,7 +31,7 @@ from nsysparse.report.text import visible
 from nsysparse.report.timeline import zoom_to
 from nsysparse.rules._labels import LABELS, label
 
-CELLS = 36_000  # that the tables of all devices may hold, so that no trace makes a page of more than 5 MB
+CELLS = 30_000  # that the tables of all devices may hold, so that no trace makes a page of more than 5 MB
 COLUMNS = 180  # of all tables of one device
 WHOLE = 64  # rows of a table that makes no sense when cut
 FLAME_NODES = 10_000  # of the report's flame graph; its own page, made by the command flamegraph, holds more

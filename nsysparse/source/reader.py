@@ -21,6 +21,7 @@ from nsysparse.watch import Watch
 
 BATCH_ROWS = 65_536
 SEEDS = {"int": "0", "text": "''", "blob": "x''"}  # the typed row that each statement begins with
+SPARSE = 8  # a piece with so many times fewer rows than rowids is followed by one so many times as long
 PARALLEL_ROWS = 200_000  # below this a second connection costs more than it brings
 
 
@@ -96,12 +97,44 @@ def read_chunks(
     if bounds is None:
         yield read_columns(uri, table, columns, notes, threads=1)
         return
-    notes.watch.begin(table, bounds[1] - bounds[0] + 1)
+    low: int | None
+    low, last, span = bounds[0], bounds[1], rows
+    notes.watch.begin(table, last - bounds[0] + 1)
     try:
-        for low in range(bounds[0], bounds[1] + 1, rows):
-            yield pa.concat_tables(_fetch_piece(uri, table, columns, (low, min(low + rows - 1, bounds[1])), notes))
+        while low is not None:
+            high = min(low + span - 1, last)
+            piece = pa.concat_tables(_fetch_piece(uri, table, columns, (low, high), notes))
+            yield piece
+            # Only what another tool wrote has gaps: they are stepped over, in longer and longer steps.
+            span = rows if piece.num_rows * SPARSE >= span else span * SPARSE
+            low = _next_row(uri, table, high) if high < last else None
     finally:
         notes.watch.end()
+
+
+def _next_row(uri: str, table: str, after: int) -> int | None:
+    """The first rowid beyond another, None where there is none."""
+    connection = sqlite3.connect(uri, uri=True)
+    try:
+        name = _row_name(connection, table)
+        found = connection.execute(f"SELECT min({name}) FROM {quoted(table)} WHERE {name} > ?", (after,)).fetchone()[0]
+        return None if found is None else int(found)
+    finally:
+        connection.close()
+
+
+def _named_row(uri: str, table: str) -> str:
+    connection = sqlite3.connect(uri, uri=True)
+    try:
+        return _row_name(connection, table) or "rowid"
+    finally:
+        connection.close()
+
+
+def _row_name(connection: sqlite3.Connection, table: str) -> str | None:
+    """A name of the rowid that no column of the table takes; None where all are taken."""
+    taken = {str(row[1]).lower() for row in connection.execute(f"PRAGMA table_info({quoted(table)})")}
+    return next((name for name in ("rowid", "_rowid_", "oid") if name not in taken), None)
 
 
 def _fetch_piece(
@@ -146,12 +179,14 @@ def _fetch_all(
 
 def _row_bounds(uri: str, table: str) -> tuple[int, int] | None:
     """First and last rowid; None for an empty table or one without rowids."""
-    with_rowid = f"FROM {quoted(table)}"
     connection = sqlite3.connect(uri, uri=True)
     try:
+        name, of_table = _row_name(connection, table), f"FROM {quoted(table)}"
+        if name is None:
+            return None
         # Two sub-selects use the b-tree's ends; one SELECT of both scans the table.
         low, high = connection.execute(
-            f"SELECT (SELECT min(rowid) {with_rowid}), (SELECT max(rowid) {with_rowid})"
+            f"SELECT (SELECT min({name}) {of_table}), (SELECT max({name}) {of_table})"
         ).fetchone()
     except sqlite3.OperationalError:
         return None
@@ -188,7 +223,7 @@ def _fetch(
 
     seed = ", ".join(f"{SEEDS[kind]} AS {quoted(n)}" for n, (_, kind) in columns.items())
     wanted = ", ".join(quoted(source) for source, _ in columns.values())
-    where = f" WHERE rowid BETWEEN {rows[0]} AND {rows[1]}" if rows else ""
+    where = f" WHERE {_named_row(uri, table)} BETWEEN {rows[0]} AND {rows[1]}" if rows else ""
     with adbc.connect(uri) as connection, connection.cursor() as cursor:
         cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
         cursor.execute(f"SELECT {seed} UNION ALL SELECT {wanted} FROM {quoted(table)}{where}")
