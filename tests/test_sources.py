@@ -310,13 +310,17 @@ def test_no_nsys_on_path_gives_the_export_command(tmp_path: Path, monkeypatch: p
     assert "'my report.nsys-rep'" in error.value.hint  # quoted, to be pasted
 
 
-@pytest.mark.parametrize("sql", [
-    f"UPDATE {MEMCPY} SET rowid = 1000000000000 WHERE rowid = (SELECT max(rowid) FROM {MEMCPY})",
-    f"UPDATE {MEMCPY} SET rowid = -9223372036854775808 WHERE rowid = (SELECT min(rowid) FROM {MEMCPY})",
-    f"UPDATE {KERNEL} SET rowid = rowid * 1000000007",
-    f"ALTER TABLE {KERNEL} ADD COLUMN rowid TEXT DEFAULT 'a user''s'",
-    f"ALTER TABLE {KERNEL} ADD COLUMN rowid INTEGER",
-], ids=["far last row", "far first row", "wide apart", "a text called rowid", "an empty column called rowid"])  # fmt: skip
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"UPDATE {MEMCPY} SET rowid = 1000000000000 WHERE rowid = (SELECT max(rowid) FROM {MEMCPY})",
+        f"UPDATE {MEMCPY} SET rowid = -9223372036854775808 WHERE rowid = (SELECT min(rowid) FROM {MEMCPY})",
+        f"UPDATE {KERNEL} SET rowid = rowid * 1000000007",
+        f"ALTER TABLE {KERNEL} ADD COLUMN rowid TEXT DEFAULT 'a user''s'",
+        f"ALTER TABLE {KERNEL} ADD COLUMN rowid INTEGER",
+    ],
+    ids=["far last row", "far first row", "wide apart", "a text called rowid", "an empty column called rowid"],
+)
 def test_rowids_that_only_other_tools_leave(export: Path, expected: str, sql: str) -> None:
     with closing(sqlite3.connect(export)) as database:
         database.execute(sql)
