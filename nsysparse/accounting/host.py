@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from threading import Lock
 
+import numpy as np
 import polars as pl
 
 from nsysparse import schema
@@ -28,6 +29,16 @@ _BY_FUNCTION = {
     "graph launch": "launch call",
 }
 _ACTIVITY = pl.Series([CALLS.index(_BY_FUNCTION.get(does, OTHER_CALL)) for does in DOES.categories])
+# Columns of the threads' table -> which functions they add up.
+_COUNTED = {
+    kind: np.isin(DOES.categories.to_list(), functions)
+    for kind, functions in {
+        "launch": ["launch", "graph launch"],
+        "copy": ["copy"],
+        "synchronize": ["synchronize"],
+        "allocate": ["allocate"],
+    }.items()
+}
 REMEMBERED = 16  # threads whose activities are kept: those of one device, as a rule
 NAMES_UNKNOWN = "(unnamed thread)"
 
@@ -71,21 +82,21 @@ def measure_host(work: Work, busy: Busy, trace: Trace) -> Host:
     low, high = busy.window.start_ns, busy.window.end_ns
     sent = work.all().filter((pl.col("start_ns") < high) & (pl.col("end_ns") > low) & pl.col("thread").is_not_null())
     feeding = sent.group_by("thread").len("operations").sort("operations", "thread", descending=[True, False])
-    near = (pl.col("start_ns") < high) & (pl.col("end_ns") > low)
     idle = busy.idle
     rows, unions = [], []
     for thread, operations in feeding.iter_rows():  # threads, not calls
-        mine = work.calls_of(thread).filter(near)
-        by = {
-            does: _clipped(mine.filter(_does(does)), low, high)
-            for does in ("launch", "copy", "synchronize", "allocate")
-        }
-        blocked = _clipped(mine.filter("waits"), low, high)
+        calls = work.calls_of(thread)
+        start, end, does = (times(c) for c in (*calls["start_ns", "end_ns"], calls["does"].to_physical()))
+        near = (start < high) & (end > low)
+        kinds = {kind: near & chosen[does] for kind, chosen in _COUNTED.items()}
+        kinds["waits"] = near & calls["waits"].to_numpy()
+        by = {kind: Intervals.union_of(start[rows], end[rows]).clip(low, high) for kind, rows in kinds.items()}
+        blocked = by.pop("waits")
         unions.append((blocked, by["copy"] | by["synchronize"]))
         rows.append(
             (
-                *(thread, operations, mine.height),
-                *(by[does].length for does in ("launch", "copy", "synchronize", "allocate")),
+                *(thread, operations, int(near.sum())),
+                *(union.length for union in by.values()),
                 *(blocked.length, blocked.length / busy.window.length_ns, (blocked & idle).length),
             )
         )
@@ -108,15 +119,6 @@ def measure_host(work: Work, busy: Busy, trace: Trace) -> Host:
         _union([c for _, c in unions]),
         unions[0][1] if unions else Intervals.none(),
     )
-
-
-def _does(function: str) -> pl.Expr:
-    does = pl.col("does")
-    return (does == "launch") | (does == "graph launch") if function == "launch" else does == function
-
-
-def _clipped(frame: pl.DataFrame, low: int, high: int) -> Intervals:
-    return _union_of(frame).clip(low, high)
 
 
 def _union_of(frame: pl.DataFrame) -> Intervals:

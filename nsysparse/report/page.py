@@ -34,7 +34,7 @@ from nsysparse.rules._labels import LABELS, label
 CELLS = 30_000  # that the tables of all devices may hold, so that no trace makes a page of more than 5 MB
 COLUMNS = 180  # of all tables of one device
 WHOLE = 64  # rows of a table that makes no sense when cut
-FLAME_NODES = 10_000  # of the report's flame graph; its own page, made by the command flamegraph, holds more
+FLAME_NODES = 8_000  # of the report's flame graph; its own page, made by the command flamegraph, holds more
 STYLES, SCRIPT = ("report.css", "print.css"), "charts.js"
 _OUTCOMES: dict[type, str] = {Finding: "fired", Quiet: "quiet", Skipped: "skipped", Failed: "failed"}
 
@@ -43,7 +43,8 @@ def render(analysis: Analysis, top: int, crosscheck: Crosscheck | None = None) -
     """The whole page as text."""
     templates = data_folder("templates")
     devices = view_devices(analysis)
-    shown = max(1, min(top, CELLS // (COLUMNS * max(len(devices), 1))))
+    weight = max(len(devices), 2 * len(devices) - 16, 1)  # of many devices the heads of the tables weigh as much
+    shown = max(1, min(top, CELLS // (COLUMNS * weight)))
     has_charts = any(d.charts for d in devices)
     flame = view_flame(analysis.call_paths.flame, FLAME_NODES) if analysis.call_paths else None
     drawn = flame is not None and flame.drawn
