@@ -74,14 +74,9 @@ class Busy:
         return figures | {f"{k.removesuffix('_ns')}_ratio": figures[k] / length for k in parts}
 
 
-def measure_busy(work: Work, window: Window) -> Busy:
-    """Unions of one device's work within a window. Never a sum over streams."""
-    return measure_all(work, [window])[0]
-
-
-def measure_all(work: Work, windows: Iterable[Window]) -> list[Busy]:
-    """The same for several windows: the unions are made once, and clipped."""
-    by_kind = {kind: _union(getattr(work, kind)) for kind in KINDS}
+def measure_busy(work: Work, windows: Iterable[Window]) -> list[Busy]:
+    """Unions of one device's work within some windows: made once, and clipped. Never a sum over streams."""
+    by_kind = {kind: union_of_rows(getattr(work, kind)) for kind in KINDS}
     compute = by_kind["kernels"] | by_kind["graphs"]
     everything = compute | by_kind["copies"] | by_kind["memsets"] | by_kind["migrations"]
     exposed = by_kind["copies"] - compute
@@ -96,7 +91,8 @@ def measure_all(work: Work, windows: Iterable[Window]) -> list[Busy]:
     ]
 
 
-def _union(frame: pl.DataFrame) -> Intervals:
+def union_of_rows(frame: pl.DataFrame) -> Intervals:
+    """When any of some rows was going on."""
     return Intervals.union_of(frame["start_ns"], frame["end_ns"])
 
 

@@ -12,7 +12,7 @@ import polars as pl
 from nsysparse.accounting import copies as copying
 from nsysparse.accounting import idle as idling
 from nsysparse.accounting import kernels as running
-from nsysparse.accounting.busy import Busy, measure_all
+from nsysparse.accounting.busy import Busy, measure_busy
 from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host, measure_host
 from nsysparse.accounting.loading import Loading, StartUp, find_loading, find_startup
 from nsysparse.accounting.nvtx import table_paths, table_start_end
@@ -173,7 +173,7 @@ def account_for(
     repeats = repeated_ranges(work)
     offered = phases(work, repeats)
     window = choose_window(options.window, offered, repeats, work)
-    busy, *others = measure_all(work, [window, *offered.values()])
+    busy, *others = measure_busy(work, [window, *offered.values()])
     kernels = running.detail_kernels(work, busy, row)
     copies = copying.detail_copies(work, busy)
     host = measure_host(work, busy, trace)

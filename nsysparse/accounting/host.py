@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from nsysparse import schema
-from nsysparse.accounting.busy import Busy
+from nsysparse.accounting.busy import Busy, union_of_rows
 from nsysparse.intervals import Intervals, Times, times
 from nsysparse.joins.calls import DOES
 from nsysparse.joins.work import Work
@@ -121,10 +121,6 @@ def measure_host(work: Work, busy: Busy, trace: Trace) -> Host:
     )
 
 
-def _union_of(frame: pl.DataFrame) -> Intervals:
-    return Intervals.union_of(frame["start_ns"], frame["end_ns"])
-
-
 def _union(parts: list[Intervals]) -> Intervals:
     if not parts:
         return Intervals.none()
@@ -161,8 +157,8 @@ class Activity:
 
     def _work_out(self, thread: int) -> dict[str, Intervals]:
         mine, calls = pl.col("thread") == thread, self._work.calls_of(thread)
-        overhead = _union_of(self._overheads.filter(mine | pl.col("thread").is_null()))
-        os_runtime = _union_of(self._osrt.filter(mine))
+        overhead = union_of_rows(self._overheads.filter(mine | pl.col("thread").is_null()))
+        os_runtime = union_of_rows(self._osrt.filter(mine))
         activity, start, end = (
             times(c) for c in (_ACTIVITY.gather(calls["does"].to_physical()), *calls["start_ns", "end_ns"])
         )

@@ -16,6 +16,7 @@ from nsysparse.cli.options import (
     note_cache_problem,
     output_option,
     progress_line,
+    stem_of,
     trace_argument,
     window_option,
 )
@@ -121,7 +122,7 @@ def command(
         raise UsageError("--requests was given too often", "give it once, or once for each of two recordings")
     if per is not None and new is None:
         raise UsageError("--per was given with one recording", "it is for the difference of two")
-    target = output or Path(_stem(trace) + (f"-{_stem(new)}" if new else "") + ENDINGS[form])
+    target = output or Path(stem_of(trace) + (f"-{stem_of(new)}" if new else "") + ENDINGS[form])
     traces = [trace] if new is None else [trace, new]
     for recording in traces:
         check_target(target, force, recording)
@@ -143,13 +144,6 @@ def command(
     if difference is not None:
         _tell_change(difference)
     click.echo(f"Wrote {target}")
-
-
-def _stem(path: Path) -> str:
-    stem = path.name
-    for suffix in (".sqlite", ".nsys-rep", ".qdrep", ".db"):
-        stem = stem.removesuffix(suffix)
-    return stem
 
 
 def _draw(

@@ -61,18 +61,11 @@ class Work:
     @cached_property
     def _by_device(self) -> dict[str, dict[int, tuple[int, int]]]:
         """First row and number of rows of each device in each frame; its rows lie together."""
-        found = {}
-        for name in FRAMES:
-            runs = getattr(self, name)["device"].rle().struct.unnest()
-            first = runs["len"].cum_sum() - runs["len"]
-            found[name] = {d: (f, n) for d, f, n in zip(runs["value"], first, runs["len"], strict=True)}
-        return found
+        return {name: _runs(getattr(self, name)["device"]) for name in FRAMES}
 
     @cached_property
     def _by_thread(self) -> dict[int, tuple[int, int]]:
-        runs = self.calls["thread"].rle().struct.unnest()
-        first = runs["len"].cum_sum() - runs["len"]
-        return {t: (f, n) for t, f, n in zip(runs["value"], first, runs["len"], strict=True)}
+        return _runs(self.calls["thread"])
 
     def calls_of(self, thread: int) -> pl.DataFrame:
         """The calls of one thread by start: a part of ``calls``, not a copy."""
@@ -97,6 +90,13 @@ class Work:
         mine = replace(self, **parts)
         mine.__dict__["_by_thread"] = self._by_thread  # the same calls
         return mine
+
+
+def _runs(column: pl.Series) -> dict[int, tuple[int, int]]:
+    """First row and number of rows of each value of a column in which equal values lie together."""
+    runs = column.rle().struct.unnest()
+    first = runs["len"].cum_sum() - runs["len"]
+    return {v: (f, n) for v, f, n in zip(runs["value"], first, runs["len"], strict=True)}
 
 
 def load_work(trace: Trace, whole_names: bool = False) -> Work:
