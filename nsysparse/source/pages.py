@@ -28,8 +28,9 @@ Bytes = npt.NDArray[np.uint8]
 INTERIOR, LEAF = 0x05, 0x0D  # kinds of the pages of a table
 LEAF_HEADER, INTERIOR_HEADER = 8, 12
 DEEPEST = 20  # levels that SQLite itself allows
-BATCH_LEAVES = 512  # pages decoded at a time: what they hold stays in the processor's cache
-SLACK = 4_096  # bytes after the last page: a record that is cut short is looked at beyond its end before it is refused
+BATCH_LEAVES = 192  # pages decoded at a time: what they hold stays in the processor's cache
+SLACK = 32_768  # bytes after the last page: a record that is cut short is looked at beyond its end before it is refused
+WORD = 8  # bytes of the longest integer
 UTF8 = 1
 
 # Of each kind of value (its "serial type"): bytes it takes; of eight bytes from its start, bits that are not its own.
@@ -158,12 +159,12 @@ class PlainTable:
         """
         pages = self._load(leaves)
         rowid, begin, end = self._rows(pages, leaves.size)
-        records = _Records(pages, begin, end)
         last = max(place for _, place, _ in self._columns)
+        records = _Records(pages, begin, end, last + 1)
         wanted = {place: (name, kind) for name, place, kind in self._columns}
         found: dict[str, pa.Array] = {}
         for place in range(last + 1):
-            kinds = records.kinds()
+            kinds = records.next(place)
             if place in wanted:
                 name, kind = wanted[place]
                 if kind == "rowid":
@@ -185,10 +186,10 @@ class PlainTable:
         page = np.repeat(base, rows)
         slot = np.arange(page.size) - np.repeat(np.cumsum(rows) - rows, rows)
         cell = two[page + 2 * slot + LEAF_HEADER].astype(np.int64)
-        if cell.size and cell.max() > self._usable - 4:
+        if not cell.size or cell.max() > self._usable - 4:
             raise NotPlainError
         size, at = _varints(pages, cell + page)
-        if size.size and size.max() > self._usable - 35:  # the record goes on elsewhere
+        if size.max() > self._usable - 35:  # the record goes on elsewhere
             raise NotPlainError
         rowid, begin = _long_varints(pages, at)
         end = begin + size
@@ -200,34 +201,42 @@ class PlainTable:
 class _Records:
     """The records of a batch, walked through column by column."""
 
-    def __init__(self, pages: Bytes, begin: Array, end: Array) -> None:
-        self._pages, self._eight, self._end = pages, _words(pages, ">i8"), end
+    def __init__(self, pages: Bytes, begin: Array, end: Array, columns: int) -> None:
         head = pages[begin]
         if (head >= 0x80).any():
             raise NotPlainError
-        self._value = self._next = self._values = begin + head  # where this column's value is, the next's, the first's
-        self._kind = begin + 1  # where its kind is
+        self._pages, self._eight, self._end, self._values = pages, _words(pages, ">i8"), end, begin + head
+        self._kinds, self._listed = _kinds(pages, begin + 1, columns)
+        # The column's value is _shift bytes beyond _value, the next one's _size bytes further.
+        self._value, self._shift = self._values, 0
+        self._size: Array | int = 0
         if (self._values > end).any():
             raise NotPlainError
 
-    def kinds(self) -> Array | int:
+    def next(self, place: int) -> Array | int:
         """On to the next column: its kind in each record; a number where all are of one kind, as is common."""
-        kinds = self._pages[self._kind]
-        self._kind = self._kind + 1
-        first = int(kinds[0]) if kinds.size else NULL
-        result: Array | int
-        if first < 0x80 and (kinds == first).all():
-            result = first
-        elif (kinds < 0x80).all():
-            result = kinds.astype(np.int64)
+        if isinstance(self._size, int):
+            self._shift += self._size
         else:
-            result, self._kind = _varints(self._pages, self._kind - 1)
-        self._value = self._next
-        if not isinstance(result, int) or SIZES[result]:
-            self._next = self._value + SIZES[result]
-            if (self._next > self._end).any():
-                raise NotPlainError
-        return result
+            self._value = self._value + self._size
+        kinds = self._kinds[place]
+        first = int(kinds[0])
+        if (kinds == first).all():
+            self._size = int(SIZES[first])
+            if self._size > WORD:
+                self._stop_beyond()
+            return first
+        many: Array = kinds.astype(np.int64)
+        self._value, self._shift, self._size = self._value + self._shift, 0, SIZES[many]
+        self._stop_beyond()
+        return many
+
+    def _stop_beyond(self) -> Array:
+        """Where the column ends; in no record beyond the record's end."""
+        end: Array = self._value + (self._shift + self._size)
+        if (end > self._end).any():
+            raise NotPlainError
+        return end
 
     def check(self) -> None:
         """Every record is as long as its values.
@@ -235,7 +244,8 @@ class _Records:
         Raises:
             NotPlainError: One had fewer columns, since one was added later; or it is damaged.
         """
-        if (self._kind > self._values).any() or (self._next != self._end)[self._kind == self._values].any():
+        end = self._stop_beyond()
+        if (self._listed > self._values).any() or (end != self._end)[self._listed == self._values].any():
             raise NotPlainError
 
     def integers(self, kinds: Array | int) -> pa.Array:
@@ -256,7 +266,7 @@ class _Records:
         return pa.array(values, mask=kinds == NULL)
 
     def _eight_bytes(self) -> Array:
-        words: Array = self._eight[self._value]
+        words: Array = self._eight[self._shift :][self._value]
         return words.byteswap(inplace=True).view(np.int64) if sys.byteorder == "little" else words.view(np.int64)
 
     def texts(self, kinds: Array | int) -> pa.Array:
@@ -271,7 +281,7 @@ class _Records:
             raise NotPlainError
         sizes = SIZES[kinds]
         ends = np.concatenate(([0], np.cumsum(sizes)))
-        data = self._pages[np.repeat(self._value - ends[:-1], sizes) + np.arange(ends[-1])]
+        data = self._pages[np.repeat(self._value + self._shift - ends[:-1], sizes) + np.arange(ends[-1])]
         valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
         return pa.Array.from_buffers(
             pa.binary(), rows, [valid, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
@@ -326,6 +336,22 @@ def _varints(pages: Bytes, at: Array) -> tuple[Array, Array]:
     if (two & (second >= 0x80)).any():
         raise NotPlainError
     return np.where(two, (first & 0x7F) << 7 | second, first), at + 1 + two
+
+
+def _kinds(pages: Bytes, at: Array, columns: int) -> tuple[npt.NDArray[Any], Array]:
+    """Kinds of the first values of each record, whose list begins at some positions, and the positions after them.
+
+    Returns:
+        One row a column.
+    """
+    listed = np.lib.stride_tricks.sliding_window_view(pages, columns)[at].T
+    if not (listed >= 0x80).any():
+        return np.ascontiguousarray(listed), at + columns
+    found = []
+    for _ in range(columns):
+        kinds, at = _varints(pages, at)
+        found.append(kinds)
+    return np.stack(found), at
 
 
 def _long_varints(pages: Bytes, at: Array) -> tuple[Array, Array]:
