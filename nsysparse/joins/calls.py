@@ -40,7 +40,25 @@ UNNAMED = "(name not in the export)"
 
 
 def load_calls(trace: Trace) -> pl.DataFrame:
-    """Every CUDA call of the recording, once, by thread and start.
+    """Every CUDA call of the recording, once, by thread and start; see :func:`make_calls`."""
+    return make_calls(read_api(trace), trace)
+
+
+def read_api(trace: Trace) -> pl.DataFrame:
+    """The canonical table ``api``, narrow, without rows that can be placed nowhere."""
+    api = trace.narrow("api", ("start_ns", "end_ns", "thread"))
+    if api["start_ns"].null_count() or api["thread"].null_count():
+        trace.left_out["api"] = api.select((pl.col("start_ns").is_null() | pl.col("thread").is_null()).sum()).item()
+        api = api.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
+    return api
+
+
+def make_calls(api: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Calls of API rows.
+
+    Args:
+        api: What :func:`read_api` returns.
+        trace: The recording, for its names.
 
     Returns:
         ``call`` (row number, Int32), ``start_ns``, ``end_ns``, ``thread``, ``process``, ``correlation``, ``name``
@@ -48,10 +66,6 @@ def load_calls(trace: Trace) -> pl.DataFrame:
         ``asynchronous`` (by its name: nothing else says it), ``failed``, ``reversed`` (it ends before it starts; its
         end is set to its start), ``callchain``.
     """
-    api = trace.narrow("api", ("start_ns", "end_ns", "thread"))
-    if api["start_ns"].null_count() or api["thread"].null_count():  # without these a call can be placed nowhere
-        trace.left_out["api"] = api.select((pl.col("start_ns").is_null() | pl.col("thread").is_null()).sum()).item()
-        api = api.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
     calls = trace.shelf.keep(_calls(api, trace))
     return calls.with_columns(pl.int_range(pl.len(), dtype=pl.Int32).alias("call"))
 

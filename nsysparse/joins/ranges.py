@@ -70,14 +70,15 @@ class Ranges:
         return path, found
 
 
-def load_ranges(trace: Trace, whole_names: bool = False) -> Ranges:
-    """Read and nest the ranges.
+def make_ranges(rows: pl.DataFrame, trace: Trace, whole_names: bool = False) -> Ranges:
+    """Name and nest the ranges.
 
     Args:
-        trace: The recording.
+        rows: What :meth:`nsysparse.source.Trace.nvtx` returns.
+        trace: The recording, for its names.
         whole_names: Keep names apart that differ only in their digits.
     """
-    events = trace.nvtx().filter(pl.col("type").is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]))
+    events = rows.filter(pl.col("type").is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]))
     events = events.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
     frame = _named(events, trace, whole_names).with_columns(
         finished=pl.col("end_ns").is_not_null(),

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import polars as pl
 
 from nsysparse import schema
-from nsysparse.joins.calls import find_calls, load_calls
+from nsysparse.joins.calls import find_calls, make_calls, read_api
 from nsysparse.joins.devices import find_devices, name_peers
 from nsysparse.joins.order import by_start
-from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, load_ranges
+from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, make_ranges
 from nsysparse.shelf import Index, Shelf
+from nsysparse.side_by_side import aside, side_by_side
 from nsysparse.source import Trace
 
 # The columns that every kind of work has once it is joined.
@@ -107,28 +108,32 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
         trace: The recording.
         whole_names: Keep NVTX names apart that differ only in their digits.
     """
-    rows = {name: trace.narrow(name, KEPT_WIDE) for name in GPU_TABLES}
-    runs = {name: _device_runs(frame) for name, frame in rows.items()}
-    devices, keys = find_devices(trace, {name: rows[name][heads] for name, heads in runs.items()})
-    parts, untimed = {}, []
-    for name in GPU_TABLES:
-        frame = _on_devices(rows.pop(name), runs[name], keys, trace.shelf)
-        good = _has_times()
-        bad = frame.filter(~good)
-        size = bad["bytes"].sum() if "bytes" in bad.columns else None
-        untimed.append((name, bad.height, size))
-        parts[name] = frame.filter(good) if bad.height else frame
-    unified = pl.col("kind").is_in(schema.UNIFIED_KINDS).fill_null(False)
-    migrations = parts["copies"].filter(unified)
-    parts["copies"] = parts["copies"].filter(~unified)
-    calls, ranges = load_calls(trace), load_ranges(trace, whole_names)
+    shelf = trace.shelf
+    trace.frame("strings")  # read before others ask for it at the same time
+    with aside(shelf.at_once) as begin:  # what is read is put in order while more is read
+        calls_later = begin(partial(make_calls, read_api(trace), trace))
+        ranges_later = begin(partial(make_ranges, trace.nvtx(), trace, whole_names))
+        rows = {name: trace.narrow(name, KEPT_WIDE) for name in GPU_TABLES}
+        runs = {name: _device_runs(frame) for name, frame in rows.items()}
+        devices, keys = find_devices(trace, {name: rows[name][heads] for name, heads in runs.items()})
+        parts, untimed = {}, []
+        for name in GPU_TABLES:
+            frame = _on_devices(rows.pop(name), runs[name], keys, shelf)
+            good = _has_times()
+            bad = frame.filter(~good)
+            size = bad["bytes"].sum() if "bytes" in bad.columns else None
+            untimed.append((name, bad.height, size))
+            parts[name] = frame.filter(good) if bad.height else frame
+        unified = pl.col("kind").is_in(schema.UNIFIED_KINDS).fill_null(False)
+        migrations = parts["copies"].filter(unified)
+        parts["copies"] = parts["copies"].filter(~unified)
+        calls, ranges = calls_later(), ranges_later()
+    found = side_by_side(lambda frame: find_calls(frame, calls), parts.values(), shelf.at_once)
+    for name, call in zip(parts, found, strict=True):
+        parts[name] = parts[name].with_columns(pl.Series("call", call, pl.Int32).replace(-1, None))
+    sent, place = _with_paths(calls, pl.concat([p["call"] for p in parts.values()]), ranges, shelf)
     for name, frame in parts.items():
-        call = pl.Series("call", find_calls(frame, calls), pl.Int32)
-        parts[name] = frame.with_columns(call.replace(-1, None))
-    sent, place = _with_paths(calls, pl.concat([p["call"] for p in parts.values()]), ranges, trace.shelf)
-    for name, frame in parts.items():
-        found = _gathered(sent, place, frame["call"], trace.shelf)
-        parts[name] = frame.hstack(found)
+        parts[name] = frame.hstack(_gathered(sent, place, frame["call"], shelf))
     calls = _with_waits(calls, parts["copies"])
     return Work(
         parts["kernels"],
