@@ -177,12 +177,22 @@ def _paths(nesting: Nesting, labels: Index) -> tuple[Index, list[int], list[int]
             path[nodes] = path[_ancestor(nesting, nodes)]
             break
         key = path[nesting.parent[nodes]] * n_labels + labels[nesting.row[nodes]]
-        distinct, code = np.unique(key, return_inverse=True)
-        path[nodes] = following + code.ravel()
+        distinct, code = _numbered(key, following * n_labels)
+        path[nodes] = following + code
         parents.append(distinct // n_labels)
         names.append(distinct % n_labels)
         following += distinct.size
     return path, np.concatenate(parents).tolist(), np.concatenate(names).tolist()
+
+
+def _numbered(keys: Index, bound: int) -> tuple[Index, Index]:
+    """The distinct keys, all below a bound, in ascending order, and each key's number among them."""
+    if bound > 4 * keys.size + 1_000_000:
+        distinct, code = np.unique(keys, return_inverse=True)
+        return distinct, code.ravel()
+    there = np.zeros(bound, np.bool_)
+    there[keys] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[keys]
 
 
 def _ancestor(nesting: Nesting, nodes: Index) -> Index:
