@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ DEEPEST = 20  # levels that SQLite itself allows
 BATCH_LEAVES = 192  # pages decoded at a time: what they hold stays in the processor's cache
 SLACK = 32_768  # bytes after the last page: a record that is cut short is looked at beyond its end before it is refused
 WORD = 8  # bytes of the longest integer
+NO_BYTES = np.zeros(0, np.uint8)
 UTF8 = 1
 
 # Of each kind of value (its "serial type"): bytes it takes; of eight bytes from its start, bits that are not its own.
@@ -66,6 +68,7 @@ class PlainTable:
         if not hasattr(os, "preadv"):  # not on every system
             raise NotPlainError
         root, self._columns = _layout(connection, table, columns)
+        self._buffer = threading.local()
         self._file = os.open(file, os.O_RDONLY)
         try:
             head = os.pread(self._file, 100, 0)
@@ -85,10 +88,16 @@ class PlainTable:
         os.close(self._file)
 
     def _load(self, pages: Array) -> Bytes:
-        """The bytes of some pages, one after the other; pages that follow each other are read in one go."""
+        """The bytes of some pages, one after the other; pages that follow each other are read in one go.
+
+        They are the thread's only until it loads others: memory that was used before is warm.
+        """
         if pages.size and (pages.min() < 2 or pages.max() > self._pages):
             raise NotPlainError
-        result = np.zeros(pages.size * self._page + SLACK, np.uint8)
+        size = pages.size * self._page + SLACK
+        if getattr(self._buffer, "bytes", NO_BYTES).size < size:
+            self._buffer.bytes = np.zeros(size, np.uint8)
+        result: Bytes = self._buffer.bytes[:size]
         view, at = memoryview(result), 0  # type: ignore[arg-type]
         for run in np.split(pages, np.flatnonzero(np.diff(pages) != 1) + 1):
             size = run.size * self._page
@@ -130,8 +139,7 @@ class PlainTable:
         Raises:
             NotPlainError: A page is not as it should be.
         """
-        first, last = leaves[0], leaves[-1]
-        return self._rowid(self._load(first[None]), 0), self._rowid(self._load(last[None]), -1)
+        return self._rowid(self._load(leaves[:1]), 0), self._rowid(self._load(leaves[-1:]), -1)
 
     def _rowid(self, page: Bytes, which: int) -> int:
         cells = page[LEAF_HEADER : LEAF_HEADER + 2 * int.from_bytes(page[3:5], "big")].view(">u2")
