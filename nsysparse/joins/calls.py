@@ -261,7 +261,7 @@ def _look_up(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
         found = (
             table[wanted - low] if inside.all() else np.where(inside, table[np.where(inside, wanted, low) - low], -1)
         )
-        repeated = bool((table[ids - low] != rows).any())
+        repeated = np.count_nonzero(table >= 0) != rows.size
     return _latest_before(work, calls, found) if repeated else found
 
 

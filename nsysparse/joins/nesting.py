@@ -14,6 +14,8 @@ leaves it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -90,6 +92,12 @@ class Nesting:
         found = np.flatnonzero(known)
         node[found] = self._climb(node[found], e[found])
         return node
+
+    def outermost(self) -> Iterator[tuple[int, Times, Times]]:
+        """Each group, with starts and ends of its ranges that no other one encloses, by start."""
+        for i, group in enumerate(self._groups.tolist()):
+            nodes = np.flatnonzero(self.depth[self._first[i] : self._first[i + 1]] == 1) + self._first[i]
+            yield group, self._start[nodes], self._end[nodes]
 
     def rows_of(self, node: Index) -> Index:
         """Rows of the ranges at these nodes; -1 for a sentinel and for -1."""

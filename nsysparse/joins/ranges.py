@@ -6,6 +6,7 @@ thread; they are listed and can be requests, but they are no level of a path. An
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -55,9 +56,13 @@ class Ranges:
         return path[node], found[node]
 
     @cached_property
-    def processes(self) -> list[int]:
-        """Processes with push/pop ranges."""
-        return self.frame.select(pl.col("process").filter("push_pop").unique()).to_series().to_list()
+    def covered_by(self) -> dict[int, list[tuple[int, Intervals]]]:
+        """Of each process with push/pop ranges its threads, and when one of theirs is open."""
+        found: dict[int, list[tuple[int, Intervals]]] = defaultdict(list)
+        for thread, start, end in self.nesting.outermost():
+            process = pl.select(schema.process_of(pl.lit(thread, pl.Int64))).item()
+            found[process].append((thread, Intervals.union_of(start, end)))
+        return dict(found)
 
     @cached_property
     def _at_node(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
@@ -251,7 +256,7 @@ def attribute(calls: pl.DataFrame, ranges: Ranges) -> pl.DataFrame:
     by = np.zeros(found.size, np.uint32)
     by[missing] = 2
     lone = calls["process"].gather(missing) if missing.size else calls["process"].head(0)
-    for process in ranges.processes if missing.size else []:
+    for process in ranges.covered_by if missing.size else ():
         rows = missing[(lone == process).fill_null(False).to_numpy()]
         if rows.size:
             instants = calls["start_ns"].gather(rows).to_numpy()
@@ -266,14 +271,10 @@ def attribute(calls: pl.DataFrame, ranges: Ranges) -> pl.DataFrame:
 
 def _only_thread(ranges: Ranges, process: int, instants: Index) -> Index:
     """The one thread of a process with a push/pop range open at each instant, -1 for none or several."""
-    times = ranges.frame.select(
-        "thread", "start_ns", "end_ns", mine=pl.col("push_pop") & (pl.col("process") == process)
-    )
-    mine = times.filter("mine")
-    count = np.zeros(instants.size, np.int64)
+    count = np.zeros(instants.size, np.int32)
     which = np.full(instants.size, -1, np.int64)
-    for (thread,), part in mine.group_by("thread"):
-        inside = Intervals.union_of(part["start_ns"], part["end_ns"]).contains(instants)
+    for thread, covered in ranges.covered_by.get(process, ()):
+        inside = covered.contains(instants)
         count += inside
-        which[inside] = int(thread)
+        which[inside] = thread
     return np.where(count == 1, which, -1)
