@@ -46,7 +46,7 @@ def load_calls(trace: Trace) -> pl.DataFrame:
         ``asynchronous`` (by its name: nothing else says it), ``failed``, ``reversed`` (it ends before it starts; its
         end is set to its start), ``callchain``.
     """
-    api = trace.narrow("api", ("start_ns", "end_ns", "thread"))
+    api = trace.api()
     if api["start_ns"].null_count() or api["thread"].null_count():  # without these a call can be placed nowhere
         trace.left_out["api"] = api.select((pl.col("start_ns").is_null() | pl.col("thread").is_null()).sum()).item()
         api = api.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())

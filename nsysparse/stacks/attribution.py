@@ -156,4 +156,4 @@ def program_threads(work: Work, threads: pl.Series) -> pl.Series:
     """Of some threads, those of processes that made CUDA calls: samples can be of the whole machine."""
     frame = pl.DataFrame({"thread": threads.unique()})
     process = pl.col("thread") - (pl.col("thread") & 0xFFFFFF)
-    return frame.filter(process.is_in(work.calls["process"].unique().implode()))["thread"]
+    return frame.filter(process.is_in(work.processes.implode()))["thread"]
