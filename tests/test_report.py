@@ -466,7 +466,7 @@ def test_the_parts_of_the_window_are_disjoint_and_add_up(analysis_of):
             parts = exclusive(account)
             spans = [(s, e) for p in parts.values() for s, e in zip(p.start.tolist(), p.end.tolist(), strict=True)]
             assert length(merged(spans, low, high)) == sum(e - s for s, e in spans) == account.busy.everything.length
-            lengths = partition(account)
+            lengths = partition(account, parts)
             assert sum(lengths.values()) == high - low
             assert lengths["idle"] == account.figures()["idle_ns"]
             assert lengths["kernels"] == account.figures()["kernels_ns"] + account.figures()["graphs_ns"]

@@ -13,6 +13,7 @@ from nsysparse import schema
 from nsysparse.accounting.callpaths import NO_CALL, WEIGHTS, Weighed, Weight, weigh
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.accounting.host import thread_names
+from nsysparse.flamegraph.tree import add_rows
 from nsysparse.intervals import Times
 from nsysparse.joins.calls import FUNCTIONS
 from nsysparse.joins.ranges import Ranges
@@ -90,7 +91,7 @@ def merge_equal(paths: Lists, values: Times) -> tuple[Lists, Times]:
     """One row a distinct path, weights added."""
     number, first = distinct_lists(paths)
     summed = np.zeros((first.size, values.shape[1]), np.int64)
-    np.add.at(summed, number, values)
+    add_rows(summed, number, values)
     return paths.take(first), summed
 
 
