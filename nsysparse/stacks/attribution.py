@@ -7,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.joins.work import Work
-from nsysparse.stacks.chains import Index
+from nsysparse.stacks.chains import Codes, Index
 from nsysparse.stacks.load import Stacks
 from nsysparse.stacks.payload import BY_CALL, BY_SAMPLING
 
@@ -26,9 +26,6 @@ def attribute_stacks(work: Work, stacks: Stacks) -> pl.DataFrame:
         ``call``, ``native`` and ``python`` (numbers of stacks, -1: none), ``native_by`` and ``python_by`` ("call",
         "sample" or "none"), in the order of the calls; a call without either stack has no row.
     """
-    wanted = work.calls["waits"].to_numpy().copy()
-    for kind in KINDS[:-1]:
-        wanted[getattr(work, kind)["call"].drop_nulls().to_numpy()] = True
     shown = stacks.samples.filter(pl.Series(_shows_api(stacks)[stacks.samples["stack"].to_numpy()]))
     sampled = stacks.python.filter(pl.col("by") == BY_SAMPLING)
     told = _announced(work, stacks)
@@ -38,9 +35,9 @@ def attribute_stacks(work: Work, stacks: Stacks) -> pl.DataFrame:
         possible[work.calls_of(thread)["call"].to_numpy()] = True
     if stacks.calls.height:
         possible |= work.calls["callchain"].is_not_null().to_numpy()
-    rows = np.flatnonzero(wanted & possible)
+    rows = np.flatnonzero(possible & _wanted(work)) if possible.any() else np.empty(0, np.int64)
     calls = work.calls.select("call", "start_ns", "end_ns", "thread", pl.col("callchain").cast(pl.Int64))[rows]
-    native, python = _recorded(calls, stacks), told[rows]
+    native, python = _recorded(calls, stacks), told[rows].astype(np.int64)
     seen, inside = _inside(calls, shown), _inside(calls, sampled)
     found: pl.DataFrame = calls.select("call").with_columns(
         native=pl.Series(np.where(native >= 0, native, seen)),
@@ -49,6 +46,14 @@ def attribute_stacks(work: Work, stacks: Stacks) -> pl.DataFrame:
         python_by=_by(python, inside),
     )
     return found.filter((pl.col("native") >= 0) | (pl.col("python") >= 0))
+
+
+def _wanted(work: Work) -> npt.NDArray[np.bool_]:
+    """The calls that sent work or wait."""
+    wanted: npt.NDArray[np.bool_] = work.calls["waits"].to_numpy().copy()
+    for kind in KINDS[:-1]:
+        wanted[getattr(work, kind)["call"].drop_nulls().to_numpy()] = True
+    return wanted
 
 
 def _recorded(calls: pl.DataFrame, stacks: Stacks) -> Index:
@@ -90,9 +95,9 @@ def _inside(calls: pl.DataFrame, samples: pl.DataFrame) -> Index:
     return result
 
 
-def _announced(work: Work, stacks: Stacks) -> Index:
+def _announced(work: Work, stacks: Stacks) -> Codes:
     """Python stack of each call: the profiler records it on the call's thread just before the call begins."""
-    result = np.full(work.calls.height, -1, np.int64)
+    result = np.full(work.calls.height, -1, np.int32)
     events = stacks.python.filter(pl.col("by") == BY_CALL)
     for (thread,), mine in events.group_by("thread"):
         calls = work.calls_of(int(thread)).select("call", "start_ns")
@@ -117,7 +122,7 @@ def measure_stacks(work: Work, attributed: pl.DataFrame) -> pl.DataFrame:
     rows: list[tuple[object, ...]] = []
     for kind in KINDS:
         if kind == "synchronizations":
-            operations = work.calls.filter(pl.col("does") == "synchronize").select("call", "start_ns", "end_ns")
+            operations = work.calls.select("call", "start_ns", "end_ns", "does").filter(pl.col("does") == "synchronize")
         else:
             operations = getattr(work, kind).select("call", "start_ns", "end_ns")
         if operations.height:
@@ -134,7 +139,7 @@ def measure_stacks(work: Work, attributed: pl.DataFrame) -> pl.DataFrame:
 
 def _coverage(operations: pl.DataFrame, attributed: pl.DataFrame) -> list[tuple[object, ...]]:
     took = pl.col("end_ns") - pl.col("start_ns")
-    joined = operations.join(attributed, on="call")  # all others have no stack
+    joined = operations.head(operations.height if attributed.height else 0).join(attributed, on="call")  # with a stack
     native, python = pl.col("native_by"), pl.col("python_by")
     tests = {
         "native": (native == WITH_CALL, native == BY_SAMPLE),

@@ -79,6 +79,16 @@ class Lists:
         found = np.append(at, -1)[preceding]  # -1 takes the appended -1
         return times(np.where(found >= self.start[:-1], found - self.start[:-1], missing))
 
+    def repeats(self) -> npt.NDArray[np.bool_]:
+        """Whether each list equals the one before it."""
+        length = self.length
+        alike = np.flatnonzero(length[1:] == length[:-1]) + 1
+        n = length[alike]
+        here, before = (self.value[_spread(self.start[rows], n)] for rows in (alike, alike - 1))
+        result = np.zeros(len(self), np.bool_)
+        result[alike] = ~Lists.of_lengths(n, here).any(here != before)
+        return result
+
     def to_lists(self) -> list[list[int]]:
         """As Python lists."""
         if not len(self):
@@ -203,11 +213,14 @@ def distinct_lists(lists: Lists) -> tuple[Index, Index]:
     """
     for seed in range(1, 9):
         key = _hashes(lists, seed)
-        _, first, code = np.unique(key, return_index=True, return_inverse=True)
-        order = np.argsort(first, kind="stable")
-        rank = np.empty_like(order)
-        rank[order] = np.arange(order.size)
-        number, representative = rank[code.ravel()], first[order]
+        order = np.argsort(key, kind="stable")
+        ordered = key[order]
+        new = np.concatenate((np.ones(min(key.size, 1), np.bool_), ordered[1:] != ordered[:-1]))
+        if new.all():  # nothing is alike
+            return np.arange(key.size), np.arange(key.size)
+        representative = np.sort(order[new])  # equal keys stay in order: the first row of each
+        number = np.empty(key.size, np.int64)
+        number[order] = np.searchsorted(representative, order[new])[np.cumsum(new) - 1]
         if _same(lists, representative[number]):
             return number, representative
     raise AssertionError("eight hashes of 64 bits met by chance")
