@@ -7,14 +7,16 @@ import json
 import math
 from collections.abc import Callable
 from json.encoder import encode_basestring
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.analysis import Analysis
-from nsysparse.crosscheck import Crosscheck
 from nsysparse.findings import Failed, Finding, Outcome, Quiet, Skipped
+
+if TYPE_CHECKING:
+    from nsysparse.crosscheck import Crosscheck
 
 FORMAT, FORMAT_VERSION = "nsysparse-analysis", 1
 MAX_ROWS = 1_000  # of a table; ``rows_total`` says how many there are
