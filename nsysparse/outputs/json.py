@@ -92,7 +92,8 @@ def table_to_dict(frame: pl.DataFrame, max_rows: int = MAX_ROWS) -> dict[str, An
 
 def _known(frame: pl.DataFrame) -> pl.DataFrame:
     """The frame with NULL for numbers that JSON cannot hold, as :func:`_plain` has it for single values."""
-    return frame.with_columns(pl.when(c.is_finite()).then(c) for c in frame if c.dtype.is_float())
+    wrong = [c for c in frame if c.dtype.is_float() and not c.is_finite().all()]
+    return frame.with_columns(pl.when(c.is_finite()).then(c) for c in wrong) if wrong else frame
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
