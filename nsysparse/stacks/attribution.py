@@ -7,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.joins.work import Work
-from nsysparse.stacks.chains import Codes, Index
+from nsysparse.stacks.chains import Index
 from nsysparse.stacks.load import Stacks
 from nsysparse.stacks.payload import BY_CALL, BY_SAMPLING
 
@@ -30,14 +30,17 @@ def attribute_stacks(work: Work, stacks: Stacks) -> pl.DataFrame:
     sampled = stacks.python.filter(pl.col("by") == BY_SAMPLING)
     told = _announced(work, stacks)
     # Most calls of a recording without backtraces have no stack: the others are not even looked at.
-    possible = told >= 0
+    possible = np.zeros(work.calls.height, np.bool_)
+    possible[told["call"].to_numpy()] = True
     for thread in {*shown["thread"].unique(), *sampled["thread"].unique()}:
         possible[work.calls_of(thread)["call"].to_numpy()] = True
     if stacks.calls.height:
         possible |= work.calls["callchain"].is_not_null().to_numpy()
     rows = np.flatnonzero(possible & _wanted(work)) if possible.any() else np.empty(0, np.int64)
     calls = work.calls.select("call", "start_ns", "end_ns", "thread", pl.col("callchain").cast(pl.Int64))[rows]
-    native, python = _recorded(calls, stacks), told[rows].astype(np.int64)
+    native, python = _recorded(calls, stacks), np.full(rows.size, -1, np.int64)
+    told = told.filter(pl.col("call").is_in(calls["call"].implode()))
+    python[np.searchsorted(rows, told["call"].to_numpy())] = told["stack"].to_numpy()
     seen, inside = _inside(calls, shown), _inside(calls, sampled)
     found: pl.DataFrame = calls.select("call").with_columns(
         native=pl.Series(np.where(native >= 0, native, seen)),
@@ -95,9 +98,9 @@ def _inside(calls: pl.DataFrame, samples: pl.DataFrame) -> Index:
     return result
 
 
-def _announced(work: Work, stacks: Stacks) -> Codes:
-    """Python stack of each call: the profiler records it on the call's thread just before the call begins."""
-    result = np.full(work.calls.height, -1, np.int32)
+def _announced(work: Work, stacks: Stacks) -> pl.DataFrame:
+    """``call`` and Python ``stack``: the profiler records it on the call's thread just before the call begins."""
+    found = [pl.DataFrame(schema={"call": pl.Int32, "stack": pl.Int64})]
     events = stacks.python.filter(pl.col("by") == BY_CALL)
     for (thread,), mine in events.group_by("thread"):
         calls = work.calls_of(int(thread)).select("call", "start_ns")
@@ -106,9 +109,12 @@ def _announced(work: Work, stacks: Stacks) -> Codes:
         at, events_here = at[there], mine.filter(pl.Series(there))
         lead = calls["start_ns"].to_numpy()[at] - events_here["time_ns"].to_numpy()
         near = lead <= MAX_LEAD_NS
+        told = pl.DataFrame(
+            {"call": calls["call"].to_numpy()[at[near]], "stack": events_here["stack"].to_numpy()[near]}
+        )
         # Of two events before one call the later one is the call's: it is written last.
-        result[calls["call"].to_numpy()[at[near]]] = events_here["stack"].to_numpy()[near]
-    return result
+        found.append(told.unique("call", keep="last", maintain_order=True))
+    return pl.concat(found)
 
 
 def measure_stacks(work: Work, attributed: pl.DataFrame) -> pl.DataFrame:

@@ -200,7 +200,7 @@ def number_chains(chains: Lists) -> tuple[Index, Lists]:
         The stack of each chain; the stacks' frames, root first. Stacks are numbered in the order of their first chain.
     """
     stack, representative = distinct_lists(chains)
-    stacks = chains.take(representative)
+    stacks = chains if representative.size == len(chains) else chains.take(representative)
     last = np.repeat(stacks.start[1:] - 1, stacks.length)  # from leaf first to root first
     return stack, Lists(stacks.start, stacks.value[last - stacks.place()])
 
@@ -213,14 +213,15 @@ def distinct_lists(lists: Lists) -> tuple[Index, Index]:
     """
     for seed in range(1, 9):
         key = _hashes(lists, seed)
-        order = np.argsort(key, kind="stable")
+        order = np.argsort(key)
         ordered = key[order]
         new = np.concatenate((np.ones(min(key.size, 1), np.bool_), ordered[1:] != ordered[:-1]))
         if new.all():  # nothing is alike
             return np.arange(key.size), np.arange(key.size)
-        representative = np.sort(order[new])  # equal keys stay in order: the first row of each
+        first = np.minimum.reduceat(order, np.flatnonzero(new))
+        representative = np.sort(first)
         number = np.empty(key.size, np.int64)
-        number[order] = np.searchsorted(representative, order[new])[np.cumsum(new) - 1]
+        number[order] = np.searchsorted(representative, first)[np.cumsum(new) - 1]
         if _same(lists, representative[number]):
             return number, representative
     raise AssertionError("eight hashes of 64 bits met by chance")
