@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsysparse.joins.ranges import BY_THREAD, IN_TIME
-from nsysparse.joins.work import Work
+from nsysparse.joins.work import GPU_TABLES, Work
 
 MEASURES = {
     "call": "have the API call that sent them",
@@ -24,11 +24,6 @@ def measure_coverage(work: Work) -> pl.DataFrame:
         ``time_ratio`` (share of the sum of their durations); ratios are NULL when there is no operation.
     """
     mapped = work.devices.filter("mapped")["device"]
-    parts = [
-        frame.select("device", "start_ns", "end_ns", "call", pl.col("path_by").cast(pl.String), "callchain")
-        for frame in (work.kernels, work.copies, work.memsets, work.graphs)
-    ]
-    ops = pl.concat(parts)
     tests = {
         "call": pl.col("call").is_not_null(),
         "nvtx": pl.col("path_by") == BY_THREAD,
@@ -37,15 +32,22 @@ def measure_coverage(work: Work) -> pl.DataFrame:
         "device": pl.col("device").is_in(mapped.implode()),
     }
     took = pl.col("end_ns") - pl.col("start_ns")
-    total, time = ops.height, ops.select(took.sum()).item() or 0
+    numbers = {m: test.sum().cast(pl.Int64) for m, test in tests.items()}
+    lengths = {f"{m}_ns": took.filter(test).sum() for m, test in tests.items()}
+    sums = [
+        getattr(work, name).select(pl.len().cast(pl.Int64).alias("all"), all_ns=took.sum(), **numbers, **lengths)
+        for name in GPU_TABLES
+    ]
+    added = pl.concat(sums).sum().row(0, named=True)
+    total, time = added["all"], added["all_ns"]
     rows = []
-    for measure, test in tests.items():
-        n, covered = ops.select(test.sum(), took.filter(test).sum()).row(0)
+    for measure in tests:
+        n, covered = added[measure], added[f"{measure}_ns"]
         rows.append(
             (
                 measure,
                 MEASURES[measure],
-                n or 0,
+                n,
                 total,
                 n / total if total else None,
                 covered / time if time else None,

@@ -151,10 +151,22 @@ def owned(start: npt.ArrayLike, end: npt.ArrayLike) -> tuple[Times, Times]:
     s, e = times(start), times(end)
     if not s.size:
         return s, e
-    order = np.lexsort((-e, s))
+    order = slice(None) if (s[1:] > s[:-1]).all() else _by_start(s, e)
     sorted_end = np.maximum(e[order], s[order])
     reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(sorted_end)[:-1]))
     own_start = np.minimum(np.maximum(s[order], reach), sorted_end)
     out_start, out_end = np.empty_like(s), np.empty_like(e)
     out_start[order], out_end[order] = own_start, sorted_end
     return out_start, out_end
+
+
+def _by_start(start: Times, end: Times) -> Times:
+    """The order of intervals by start, the longest first of those that start together."""
+    order = np.argsort(start, kind="stable")  # merges runs that are in order, as columns one after another are
+    begun = start[order]
+    same = np.zeros(start.size + 1, np.bool_)
+    np.equal(begun[1:], begun[:-1], out=same[1:-1])
+    together = np.flatnonzero(same[1:] | same[:-1])
+    rows = order[together]
+    order[together] = rows[np.lexsort((-end[rows], begun[together]))]
+    return times(order)

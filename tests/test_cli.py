@@ -81,6 +81,17 @@ def test_help_imports_no_library_that_takes_long() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize(("arguments", "status"), [(["rules"], 0), (["info", "no such file"], 2)])
+def test_the_program_ends_with_its_status_and_all_that_it_said(arguments: list[str], status: int) -> None:
+    run = f"import sys; sys.argv[1:] = {arguments!r}; from nsysparse.cli import run; print('first'); run()"
+    ended, whole = (
+        subprocess.run([sys.executable, *how], capture_output=True, text=True, check=False)
+        for how in (["-c", run], ["-m", "nsysparse", *arguments])
+    )
+    assert (ended.returncode, whole.returncode) == (status, status)
+    assert (ended.stdout, ended.stderr) == ("first\n" + whole.stdout, whole.stderr)
+
+
 # --- info ---
 
 

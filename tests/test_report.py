@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import hashlib
 import json
+import math
 import shutil
 import sqlite3
 import subprocess
@@ -27,7 +28,7 @@ from nsysparse.analysis import analyze
 from nsysparse.definitions import DEFINITIONS
 from nsysparse.errors import NsysparseError
 from nsysparse.findings import Failed, Finding, Quiet, Severity, Skipped
-from nsysparse.outputs.json import to_dict
+from nsysparse.outputs.json import to_dict, to_json
 from nsysparse.report import bundle, page, render_report
 from nsysparse.report.sections import find_sections, read_head
 from nsysparse.report.tables import by_name, table
@@ -190,6 +191,21 @@ TABLES = {
         True,
     ),
 }
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_the_json_is_what_the_json_module_writes(page_of, name):
+    analysis, _, _ = page_of(name)
+    assert to_json(analysis) == json.dumps(to_dict(analysis), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def test_a_number_that_json_cannot_hold_is_null(page_of):
+    analysis, _, _ = page_of("llama_default")
+    device = analysis.devices[0]
+    table = pl.DataFrame({"a": [1.5, math.nan, None, math.inf], "b": [1, 2, 3, 4]})
+    changed = dataclasses.replace(analysis, devices=(dataclasses.replace(device, tables={"t": table}),))
+    rows = json.loads(to_json(changed))["devices"][0]["tables"]["t"]["rows"]
+    assert rows == [[1.5, 1], [None, 2], [None, 3], [None, 4]]
 
 
 @pytest.mark.parametrize("name", TRACES)
@@ -466,7 +482,7 @@ def test_the_parts_of_the_window_are_disjoint_and_add_up(analysis_of):
             parts = exclusive(account)
             spans = [(s, e) for p in parts.values() for s, e in zip(p.start.tolist(), p.end.tolist(), strict=True)]
             assert length(merged(spans, low, high)) == sum(e - s for s, e in spans) == account.busy.everything.length
-            lengths = partition(account)
+            lengths = partition(account, parts)
             assert sum(lengths.values()) == high - low
             assert lengths["idle"] == account.figures()["idle_ns"]
             assert lengths["kernels"] == account.figures()["kernels_ns"] + account.figures()["graphs_ns"]

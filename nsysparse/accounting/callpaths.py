@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
 from nsysparse.accounting.busy import in_window
 from nsysparse.accounting.device import DeviceAccount
+from nsysparse.accounting.grouping import add_up, number_rows
 from nsysparse.accounting.osruntime import measure_os_stacks, os_calls
 from nsysparse.intervals import Intervals, owned, times
 from nsysparse.joins.ranges import IN_TIME, attribute
@@ -87,6 +89,7 @@ WEIGHTS = (
     Weight("calls", "Waiting calls", "calls", "Synchronize calls and copies that wait."),
 )
 KEY = ("device", "process", "thread", "path", "in_time", "native", "python", "api", "operation", "colour")
+_OF_CALL = ("process", "thread", "path", "in_time", "native", "python", "api")
 COLUMNS = (*KEY, *(w.key for w in WEIGHTS))
 NO_CALL = "(no API call recorded)"
 _TEXTS = {"api", "operation", "colour"}
@@ -127,14 +130,14 @@ def weigh(work: Work, accounts: Sequence[DeviceAccount], stacks: Stacks, folded:
         trace: The recording, for texts.
     """
     attributed = attribute_stacks(work, stacks)
-    by_call = attributed.select("call", "native", "python")
+    behind = _Behind.of(attributed, work)
     low = min((a.window.start_ns for a in accounts), default=0)
     high = max((a.window.end_ns for a in accounts), default=0)
     grouped, sent = [], [_NOTHING_SENT]
     for account in accounts:  # a device at a time: what is grouped is small
-        grouped += _operations(account, work.on(account.number), by_call, trace)
+        grouped += _operations(account, work.on(account.number), behind, trace)
         sent.append(_sent_by_waiting(account))
-    grouped.append(_grouped(_with_stacks(_waiting(work, accounts, low, high, pl.concat(sent)), by_call)))
+    grouped.append(_grouped(behind.added_to(_waiting(work, accounts, low, high, pl.concat(sent)))))
     in_os = os_calls(trace, stacks, _feeding(accounts), low, high)
     grouped += [_grouped(part) for part in (_os(in_os, work), *_samples(work, stacks, folded, low, high))]
     # A copy that waits and its call are one path.
@@ -151,25 +154,46 @@ def _feeding(accounts: Sequence[DeviceAccount]) -> pl.Series:
     return pl.concat([none, *(a.host.threads["thread"] for a in accounts)]).unique()
 
 
-def _with_stacks(rows: pl.DataFrame, by_call: pl.DataFrame) -> pl.DataFrame:
-    joined = rows.join(by_call, on="call", how="left", maintain_order="left") if by_call.height else rows
-    if not by_call.height:
-        joined = joined.with_columns(native=pl.lit(-1, pl.Int64), python=pl.lit(-1, pl.Int64))
-    return joined.with_columns(pl.col("native", "python").fill_null(-1))
+@dataclass(frozen=True)
+class _Behind:
+    """The stacks behind the calls.
+
+    Attributes:
+        place: Where a call's stacks are, -1 for none; of no call the last. Empty where no call has a stack.
+        stacks: ``native`` and ``python``, the last row for none.
+    """
+
+    place: npt.NDArray[np.int32]
+    stacks: pl.DataFrame
+
+    @classmethod
+    def of(cls, attributed: pl.DataFrame, work: Work) -> _Behind:
+        n = attributed.height
+        none = pl.DataFrame({"native": [-1], "python": [-1]}, schema={"native": pl.Int64, "python": pl.Int64})
+        place = np.full(work.calls.height + 1 if n else 0, n, np.int32)
+        place[attributed["call"].to_numpy()] = np.arange(n)
+        return cls(place, pl.concat([attributed.select("native", "python"), none]))
+
+    def added_to(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows with a column ``call`` and the stacks behind it."""
+        if not self.place.size:
+            return rows.with_columns(pl.lit(-1, pl.Int64).alias(c) for c in self.stacks.columns)
+        call = rows["call"].fill_null(self.place.size - 1).to_numpy()
+        return rows.hstack(self.stacks[self.place[call]])
 
 
 def _grouped(rows: pl.DataFrame, by: Sequence[str] = KEY) -> pl.DataFrame:
-    weights = [c for c in COLUMNS if c not in KEY and c in rows.columns]
-    grouped = rows.group_by(by).agg(pl.col(weights).sum())
+    """One row a distinct combination of ``by``, weights added."""
+    number, first = number_rows(rows, by)
+    sums = {c: add_up(rows[c], number, first.size) for c in COLUMNS if c not in KEY and c in rows.columns}
+    grouped = rows.select(by)[first].with_columns(pl.Series(c, added) for c, added in sums.items())
     return grouped.with_columns(pl.col("api").cast(pl.String))
 
 
-def _operations(account: DeviceAccount, work: Work, by_call: pl.DataFrame, trace: Trace) -> list[pl.DataFrame]:
+def _operations(account: DeviceAccount, work: Work, behind: _Behind, trace: Trace) -> list[pl.DataFrame]:
     """The operations of one device's window by kind, grouped, with what each path weighs."""
     window = account.window
-    kernels = account.kernels.select(
-        *_SENT, "short_name_id", colour=pl.lit("kernel"), operations=pl.col("counted").cast(pl.Int64)
-    )
+    kernels = account.kernels.select(*_SENT, "short_name_id", operations=pl.col("counted").cast(pl.Int64))
     copies = account.copies.select(
         *_SENT,
         "exposed_ns",
@@ -189,21 +213,23 @@ def _operations(account: DeviceAccount, work: Work, by_call: pl.DataFrame, trace
     start, end = owned(*bounds)
     mine = np.split(end - start, np.cumsum([p.height for p in parts])[:-1])
     parts = [
-        _with_stacks(part, by_call).with_columns(
+        behind.added_to(part).with_columns(
             busy_ns=pl.Series(owns, dtype=pl.Int64),
             operation_ns=pl.col("to_ns") - pl.col("from_ns"),
-            device=pl.lit(account.number, pl.Int64),
         )
         for part, owns in zip(parts, mine, strict=True)
     ]
-    by_number = _grouped(parts[0], [*(k for k in KEY if k != "operation"), "short_name_id"])
+    by_number = _grouped(parts[0], [*_OF_CALL, "short_name_id"])
     names = trace.strings(by_number["short_name_id"])
     parts[0] = by_number.with_columns(
+        colour=pl.lit("kernel"),
         operation=pl.col("short_name_id").replace_strict(
             names["id"], names["value"], default="(name not in the export)", return_dtype=pl.String
-        )
+        ),
     )
-    return [_grouped(part) for part in parts]
+    by = (*_OF_CALL, "operation", "colour")
+    device = pl.lit(account.number, pl.Int64)
+    return [_grouped(part, by).with_columns(device=device) for part in parts if part.height]
 
 
 _PAIR = pl.format("{} copy, {} to {}", "kind_name", "src", "dst")
@@ -245,18 +271,21 @@ def _migrations(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+_OF_WAITING = ("call", "process", "thread", "name", "start_ns", "end_ns")
+
+
 def _waiting(work: Work, accounts: Sequence[DeviceAccount], low: int, high: int, sent: pl.DataFrame) -> pl.DataFrame:
     """The waiting calls of the threads that feed these devices: how long they held them, with the GPU idle or not."""
-    waiting = pl.col("waits") & (pl.col("start_ns") < high) & (pl.col("end_ns") > low)
-    calls = work.calls_on(_feeding(accounts)).filter(waiting)
+    calls = work.calls_on(_feeding(accounts)).select(*_OF_WAITING, "waits").filter("waits")
+    calls = calls.filter((pl.col("start_ns") < high) & (pl.col("end_ns") > low))
     start, end = times(calls["start_ns"].clip(low, high)), times(calls["end_ns"].clip(low, high))
-    idle = Intervals.span(low, high)
+    first, last = owned(start, end)
+    idle = Intervals.union_of(first, last)  # only while somebody waits: the rest is not asked for
     for account in accounts:
         idle = idle - account.busy.everything
-    first, last = owned(start, end)
     placed = attribute(calls, work.ranges)
     sent = sent.unique("call", keep="first", maintain_order=True)
-    rows = calls.select("call", "process", "thread", pl.col("name").cast(pl.String).alias("api")).with_columns(
+    rows = calls.select("call", "process", "thread", api="name").with_columns(
         path=placed["path"],
         in_time=placed["path_by"].cast(pl.String) == IN_TIME,
         blocked_ns=pl.Series(end - start),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
+from nsysparse.accounting.busy import union_of_rows
 from nsysparse.accounting.host import thread_names
-from nsysparse.intervals import Intervals, times
-from nsysparse.joins.calls import FUNCTIONS
+from nsysparse.joins.calls import FUNCTIONS, rows_by
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
 from nsysparse.stacks.attribution import program_threads
+from nsysparse.stacks.chains import Index
 from nsysparse.stacks.load import Stacks
 
 _SHARED = {"copy": "copy", "sync": "synchronize"}
@@ -38,7 +41,8 @@ def share_samples(
     marks = pl.DataFrame(
         {f"{what}_on_stack": _holds(stacks, does)[samples["stack"].to_numpy()] for what, does in _SHARED.items()}
     )
-    inside = pl.DataFrame({f"inside_{what}": _within(samples, work, does) for what, does in _SHARED.items()})
+    by_thread = dict(rows_by(samples["thread"]))
+    inside = pl.DataFrame({f"inside_{what}": _within(samples, by_thread, work, does) for what, does in _SHARED.items()})
     marked = samples.select("thread").hstack(marks).hstack(inside)
     table = marked.group_by("thread").agg(
         pl.len().cast(pl.Int64).alias("samples"),
@@ -62,12 +66,13 @@ def _holds(stacks: Stacks, does: str) -> npt.NDArray[np.bool_]:
     return np.append(stacks.stacks.any(marked[stacks.stacks.value]), False)
 
 
-def _within(samples: pl.DataFrame, work: Work, does: str) -> npt.NDArray[np.bool_]:
+def _within(
+    samples: pl.DataFrame, by_thread: Mapping[int, slice | Index], work: Work, does: str
+) -> npt.NDArray[np.bool_]:
     """Whether each sample fell inside such a call of its thread."""
-    result = np.zeros(samples.height, np.bool_)
-    calls = work.calls.filter(pl.col("does") == does).select("thread", "start_ns", "end_ns")
-    for (thread,), mine in calls.group_by("thread"):
-        rows = np.flatnonzero((samples["thread"] == thread).to_numpy())
-        union = Intervals.union_of(mine["start_ns"], mine["end_ns"])
-        result[rows] = union.contains(times(samples["time_ns"].to_numpy()[rows]))
+    result, instants = np.zeros(samples.height, np.bool_), samples["time_ns"].to_numpy()
+    for thread, rows in by_thread.items():
+        mine = work.calls_of(thread).select("start_ns", "end_ns", "does").filter(pl.col("does") == does)
+        if mine.height:
+            result[rows] = union_of_rows(mine).contains(instants[rows])
     return result

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.busy import KINDS, Busy
+from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Times, times
 
 BINS = 600
@@ -27,23 +28,29 @@ def bin_window(copies: pl.DataFrame, busy: Busy, bins: int = BINS) -> pl.DataFra
         ``from_ns``, ``to_ns``, the share of the bin in which each kind ran (``kernels_ratio`` ...), ``idle_ratio``, and
         ``htod``, ``dtoh``, ``other`` (bytes/s; a copy's bytes are spread evenly over its time).
     """
-    low, high = busy.window.start_ns, busy.window.end_ns
-    # From the window's start: late session times have no exact float.
-    edges = low + np.unique(np.linspace(0, high - low, min(bins, high - low) + 1).round().astype(np.int64))
+    edges = bin_edges(busy.window, bins)
     start, end = edges[:-1], edges[1:]
     width = end - start
     columns: dict[str, npt.NDArray[Any]] = {"from_ns": start, "to_ns": end}
     for work_kind in KINDS:
         columns[f"{work_kind}_ratio"] = busy.by_kind[work_kind].covered(start, end) / width
     columns["idle_ratio"] = 1 - busy.everything.covered(start, end) / width
-    kind = copies["kind_name"]
-    for name, chosen in {
-        "htod": kind == "HtoD",
-        "dtoh": kind == "DtoH",
-        "other": ~kind.is_in(["HtoD", "DtoH"]),
-    }.items():
-        columns[name] = _throughput(copies.filter(chosen), edges)
-    return pl.DataFrame(columns)
+    return pl.DataFrame(columns | measure_throughput(copies, edges))
+
+
+def bin_edges(window: Window, bins: int) -> Times:
+    """Where the bins of a window begin, and where the last one ends, ns."""
+    length = window.length_ns
+    # From the window's start: late session times have no exact float.
+    return window.start_ns + np.unique(np.linspace(0, length, min(bins, length) + 1).round().astype(np.int64))
+
+
+def measure_throughput(copies: pl.DataFrame, edges: Times) -> dict[str, Rates]:
+    """Bytes a second in each bin of ``htod``, ``dtoh`` and ``other`` copies; see :func:`bin_window`."""
+    rows = copies.select("start_ns", "end_ns", "bytes", "kind_name")
+    kind = pl.col("kind_name")
+    chosen = {"htod": kind == "HtoD", "dtoh": kind == "DtoH", "other": ~kind.is_in(["HtoD", "DtoH"])}
+    return {name: _throughput(rows.filter(mine), edges) for name, mine in chosen.items()}
 
 
 def _throughput(copies: pl.DataFrame, edges: Times) -> Rates:

@@ -5,6 +5,7 @@ This package is the only place that prints or exits.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
@@ -101,8 +102,8 @@ def _terminated(number: int, frame: object) -> None:
     sys.exit(128 + number)
 
 
-def main() -> None:
-    """Entry point: run the command line and turn every known failure into two lines and an exit status."""
+def main() -> NoReturn:
+    """Run the command line and turn every known failure into two lines and an exit status."""
     debug = "--debug" in sys.argv[1:]
     _prepare_output()
     signal.signal(signal.SIGTERM, _terminated)
@@ -130,3 +131,19 @@ def main() -> None:
             raise
         text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         fail(NsysparseError(f"internal error: {text}", "run again with --debug in front and report what it prints"))
+
+
+def run() -> NoReturn:
+    """Entry point of the program: :func:`main`, and where all went well an end at once.
+
+    Python would take apart piece by piece what a large recording left in memory, which the system takes back at once.
+    """
+    try:
+        main()
+    except SystemExit as end:
+        if end.code in {0, 1}:  # files are closed, temporary ones are gone
+            with contextlib.suppress(OSError, ValueError):  # what cannot be flushed is Python's to report
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(int(end.code))
+        raise

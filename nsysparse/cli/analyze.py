@@ -176,7 +176,7 @@ def _analyze_census(
     from nsysparse.cli.census_options import census_window
     from nsysparse.outputs.census import census_to_json
     from nsysparse.outputs.files import check_target, write_together
-    from nsysparse.report import render_census
+    from nsysparse.report.census import render_census
 
     if folder is None:
         raise UsageError("nothing to analyze was named", "name a TRACE, or a census with --census DIR, or both")

@@ -13,6 +13,7 @@ from nsysparse import schema
 from nsysparse.accounting.callpaths import NO_CALL, WEIGHTS, Weighed, Weight, weigh
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.accounting.host import thread_names
+from nsysparse.flamegraph.tree import add_rows
 from nsysparse.intervals import Times
 from nsysparse.joins.calls import FUNCTIONS
 from nsysparse.joins.ranges import Ranges
@@ -90,7 +91,7 @@ def merge_equal(paths: Lists, values: Times) -> tuple[Lists, Times]:
     """One row a distinct path, weights added."""
     number, first = distinct_lists(paths)
     summed = np.zeros((first.size, values.shape[1]), np.int64)
-    np.add.at(summed, number, values)
+    add_rows(summed, number, values)
     return paths.take(first), summed
 
 
@@ -116,20 +117,22 @@ def make_flame(
     folded = fold(stacks, keep_noise)
     weighed = weigh(work, accounts, stacks, folded, trace)
     labels, paths = _paths(work, accounts, trace, stacks, folded, weighed, lines)
-    values = weighed.rows.select(w.key for w in WEIGHTS).to_numpy().astype(np.int64).reshape(-1, len(WEIGHTS))
-    there = values.sum(axis=0) > 0
-    some = values[:, there].any(axis=1)
-    labels, paths = _in_order(labels, paths.take(np.flatnonzero(some)))
-    paths, values = merge_equal(paths, values[some][:, there])
-    order = _path_order(paths)
-    paths, values = paths.take(order), values[order]
+    sums = weighed.rows.select(pl.col([w.key for w in WEIGHTS]).sum()).row(0)
+    there = [total > 0 for total in sums]
+    weights = [w for w, is_there in zip(WEIGHTS, there, strict=True) if is_there]
+    values = np.zeros((weighed.rows.height, len(weights)), np.int64)
+    for column, weight in enumerate(weights):
+        values[:, column] = weighed.rows[weight.key].to_numpy()
+    some = np.flatnonzero(values.any(axis=1))
+    labels, paths = _in_order(labels, paths.take(some))
+    paths, values = _merged_in_order(paths, values[some])
     requests = [a.requests.count for a in accounts if a.requests]
     return Flame(
         trace.path.name,
         labels,
         paths,
         values,
-        tuple(w for w, is_there in zip(WEIGHTS, there, strict=True) if is_there),
+        tuple(weights),
         tuple(w.title for w, is_there in zip(WEIGHTS, there, strict=True) if not is_there),
         weighed.window,
         weighed.window_ns,
@@ -150,14 +153,25 @@ def _in_order(labels: pl.DataFrame, paths: Lists) -> tuple[pl.DataFrame, Lists]:
     return kept.drop("before"), Lists(paths.start, number[paths.value])
 
 
+def _merged_in_order(paths: Lists, values: Times) -> tuple[Lists, Times]:
+    """The same as :func:`merge_equal` in the order of :func:`_path_order`, in which equal paths are neighbours."""
+    order = _path_order(paths)
+    paths, values = paths.take(order), values[order]
+    first = np.flatnonzero(~paths.repeats())
+    if first.size == order.size:
+        return paths, values
+    return paths.take(first), np.add.reduceat(values, first, axis=0)
+
+
 def _path_order(paths: Lists) -> Index:
     """Order of the paths by their labels' numbers, the root's first; a path before those that it begins."""
     order, length = np.arange(len(paths)), paths.length
+    narrow = np.min_scalar_type(int(paths.value.max(initial=0)) + 1)  # numpy counts what fits 16 bits
     for depth in range(int(length.max(initial=0)) - 1, -1, -1):  # a stable sort a level, the deepest first
-        has = length[order] > depth
-        label = np.full(order.size, -1, np.int64)
-        label[has] = paths.value[paths.start[order[has]] + depth]
-        order = order[np.argsort(label, kind="stable")]
+        label = np.zeros(order.size, narrow)
+        has = np.flatnonzero(length > depth)
+        label[has] = paths.value[paths.start[has] + depth] + 1
+        order = order[np.argsort(label[order], kind="stable")]
     return order
 
 

@@ -7,7 +7,7 @@ from nsysparse.integrity.clocks import check_clocks
 from nsysparse.integrity.diagnostics import check_diagnostics, check_event_count
 from nsysparse.integrity.export import check_export, check_file, check_texts
 from nsysparse.integrity.graphs import check_graphs
-from nsysparse.integrity.loss import check_empty_ranges, check_id_jumps, check_missing_rows, check_tail
+from nsysparse.integrity.loss import Sending, check_empty_ranges, check_id_jumps, check_missing_rows, check_tail
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
 
@@ -16,7 +16,7 @@ __all__ = ["Check", "Hole", "Status", "Verdict", "check_recording"]
 
 def check_recording(trace: Trace, work: Work) -> Verdict:
     """Run every check and draw the verdict."""
-    jumps = check_id_jumps(work)
+    jumps, sending = check_id_jumps(work), Sending.of(work)
     checks = (
         check_file(trace),
         check_export(trace),
@@ -25,9 +25,9 @@ def check_recording(trace: Trace, work: Work) -> Verdict:
         check_event_count(trace),
         check_clocks(trace, work),
         check_graphs(trace, work),
-        check_missing_rows(work),
+        check_missing_rows(work, sending),
         jumps,
-        check_empty_ranges(work, jumps.holes),
-        check_tail(work),
+        check_empty_ranges(work, sending, jumps.holes),
+        check_tail(work, sending),
     )
     return Verdict(checks)

@@ -6,7 +6,7 @@ import re
 
 import polars as pl
 
-from nsysparse import schema, units
+from nsysparse import units
 from nsysparse.integrity.check import Check, Status
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
@@ -37,7 +37,7 @@ def check_diagnostics(trace: Trace, work: Work) -> Check:
             "The export holds no diagnostics (before 2024.2).",
             {},
         )
-    texts = _of_the_program(trace.frame("diagnostics"), work.calls["process"].drop_nulls().unique())["text"]
+    texts = _of_the_program(trace.frame("diagnostics"), work.processes)["text"]
     admitted: dict[str, int] = {}
     left = texts
     for meaning, pattern in LOSS.items():
@@ -61,17 +61,6 @@ def _of_the_program(messages: pl.DataFrame, cuda: pl.Series) -> pl.DataFrame:
     return messages.filter(~(other & pl.col("text").str.contains(NO_CUDA)).fill_null(False))
 
 
-def _api_rows(trace: Trace) -> int:
-    """API rows without the backtrace rows, which the profiler does not count as events."""
-    table = schema.API.source(trace.tables)
-    if table is None:
-        return 0
-    if "eventClass" not in trace.tables[table]:
-        return trace.backend.row_count(table)
-    kinds = trace.backend.read(table, {"event_class": ("eventClass", "int")}).column("event_class")
-    return int(pl.Series(kinds).ne(schema.BACKTRACE_CLASS).sum())
-
-
 def check_event_count(trace: Trace) -> Check:
     """Hold "CUDA events collected: N" against the rows that are there."""
     title = "Event count"
@@ -88,7 +77,7 @@ def check_event_count(trace: Trace) -> Check:
             "The export does not say how many CUDA events were collected.",
             {},
         )
-    rows = _api_rows(trace) + sum(trace.row_count(t) for t in ("kernels", "copies", "memsets"))
+    rows = trace.api_events + sum(trace.row_count(t) for t in ("kernels", "copies", "memsets"))
     evidence: dict[str, object] = {"collected": sum(said), "rows": rows}
     numbers = f"{units.count(sum(said))} CUDA events collected, {units.count(rows)} rows"
     if rows == sum(said):

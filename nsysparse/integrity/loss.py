@@ -6,6 +6,10 @@ correlation ids, and NVTX ranges of one name that hold no call while their sibli
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -13,8 +17,8 @@ import polars as pl
 from nsysparse import units
 from nsysparse.integrity.check import Check, Hole, Status
 from nsysparse.intervals import Intervals
-from nsysparse.joins.calls import WORK
-from nsysparse.joins.work import Work
+from nsysparse.joins.calls import WORK, rows_by
+from nsysparse.joins.work import GPU_TABLES, Work
 
 JUMP_SUSPECT = 2_049  # largest seen in public exports of unknown completeness
 JUMP_CERTAIN = 8_192  # calls that nsys skips explain no gap of this size
@@ -27,13 +31,40 @@ NO_OP_NS = 1_000  # a copy or memset that returns sooner had nothing to do: send
 BESIDE = 2  # calls in a row without a GPU row, between calls that have theirs, that no lost buffer explains
 
 
-def _work_calls(work: Work) -> pl.DataFrame:
-    return work.calls.filter(pl.any_horizontal(pl.col("does") == w for w in WORK) & ~pl.col("failed"))
+@dataclass(frozen=True)
+class Sending:
+    """The calls that launch, copy or fill, and did not fail.
+
+    Attributes:
+        calls: Which of all calls they are.
+        captured: Which of them were made while their thread was capturing into a graph: they have no GPU row and lost
+            none.
+    """
+
+    calls: npt.NDArray[np.bool_]
+    captured: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, work: Work) -> Sending:
+        """Find them once for every check that asks for them."""
+        sends = pl.any_horizontal(pl.col("does") == w for w in WORK) & ~pl.col("failed")
+        calls = work.calls.select(sends.fill_null(False))["does"].to_numpy()
+        return cls(calls, calls & _while_capturing(work))
+
+    @cached_property
+    def number(self) -> int:
+        """How many there are."""
+        return int(np.count_nonzero(self.calls))
+
+    def on(self, mine: pl.DataFrame) -> pl.Series:
+        """Which of the calls of one thread they are."""
+        first = mine["call"][0] if mine.height else 0
+        return pl.Series(self.calls[first : first + mine.height])
 
 
-def _captured(work: Work, calls: pl.DataFrame) -> npt.NDArray[np.bool_]:
-    """Calls made while their thread was capturing into a graph: they have no GPU row and lost none."""
-    inside = np.zeros(calls.height, np.bool_)
+def _while_capturing(work: Work) -> npt.NDArray[np.bool_]:
+    """The calls that begin while their thread is capturing."""
+    inside = np.zeros(work.calls.height, np.bool_)
     does = pl.col("does")
     marks = work.calls.filter((does == "begin capture") | (does == "end capture")).sort("start_ns")
     forever = np.iinfo(np.int64).max
@@ -42,44 +73,44 @@ def _captured(work: Work, calls: pl.DataFrame) -> npt.NDArray[np.bool_]:
         end = part.filter(does == "end capture")["end_ns"].to_numpy()
         at = np.searchsorted(end, begin)
         until = np.where(at < end.size, np.append(end, forever)[at], forever)
-        here = np.flatnonzero((calls["thread"] == thread).to_numpy())
-        union = Intervals.union_of(begin, until)
-        inside[here] = union.contains(calls["start_ns"].to_numpy()[here])
+        mine = work.calls_of(int(thread))
+        inside[mine["call"].to_numpy()] = Intervals.union_of(begin, until).contains(mine["start_ns"])
     return inside
 
 
-def check_missing_rows(work: Work) -> Check:
+def check_missing_rows(work: Work, sending: Sending) -> Check:
     """Calls that launch or copy, and have no GPU row."""
     title = "Calls with their GPU rows"
-    calls = _work_calls(work)
-    if not calls.height:
+    if not sending.number:
         return Check("missing_rows", title, Status.NOT_APPLICABLE, "No call that sends GPU work was recorded.", {})
-    used = np.zeros(work.calls.height, np.bool_)
-    used[work.all()["call"].drop_nulls().to_numpy()] = True
-    without = calls.filter(~used[calls["call"].to_numpy()])
-    sent = without.filter(~_captured(work, without))
-    empty, unseen = _empty(sent), _never_seen(calls, sent)
+    missing = sending.calls.copy()
+    for name in GPU_TABLES:
+        missing[getattr(work, name)["call"].drop_nulls().to_numpy()] = False
+    without = int(np.count_nonzero(missing))
+    missing &= ~sending.captured
+    sent = work.calls.filter(pl.Series(missing))
+    empty, unseen = _empty(sent), _never_seen(work, sending, sent)
     lost = sent.filter(~pl.col("call").is_in(pl.concat([empty, unseen])["call"].implode()))
     evidence: dict[str, object] = {
-        "work_calls": calls.height,
-        "without_row": without.height,
-        "captured_into_graphs": without.height - sent.height,
+        "work_calls": sending.number,
+        "without_row": without,
+        "captured_into_graphs": without - sent.height,
         "nothing_to_do": empty.height,
         "never_recorded": unseen.height,
         "lost": lost.height,
     }
     if not lost.height:
-        text = f"All {units.count(calls.height)} calls that send work have their GPU rows"
+        text = f"All {units.count(sending.number)} calls that send work have their GPU rows"
         known = (
-            (without.height - sent.height, "were captured into graphs"),
+            (without - sent.height, "were captured into graphs"),
             (empty.height, "had nothing to do"),
             (unseen.height, f"are of a kind that the profiler never gave a row here: {_named(unseen)}"),
         )
         but = "; ".join(f"{units.count(n)} {what}" for n, what in known if n)
         return Check("missing_rows", title, Status.OK, f"{text}{f' ({but})' if but else ''}.", evidence)
-    text = f"{units.count(lost.height)} of {units.count(calls.height)} calls that send work have no GPU row"
+    text = f"{units.count(lost.height)} of {units.count(sending.number)} calls that send work have no GPU row"
     text += f" ({_named(lost)})."
-    certain = lost.height > MISSING_RATIO * calls.height
+    certain = lost.height > MISSING_RATIO * sending.number
     first, last = lost["start_ns"].min(), lost["end_ns"].max()
     assert isinstance(first, int)
     assert isinstance(last, int)
@@ -99,21 +130,31 @@ def _empty(calls: pl.DataFrame) -> pl.DataFrame:
     return calls.filter(light & (pl.col("end_ns") - pl.col("start_ns") < NO_OP_NS))
 
 
-def _never_seen(calls: pl.DataFrame, without: pl.DataFrame) -> pl.DataFrame:
+def _never_seen(work: Work, sending: Sending, without: pl.DataFrame) -> pl.DataFrame:
     """Calls of names that have no GPU row anywhere, each beside calls that have theirs: not recorded, and not lost.
 
     The profiler loses whole buffers: neighbours of every kind at once. Some copies it does not see at all, such as the
     tiny driver-API copies to the host in XLA's autotuning.
     """
-    missing = pl.col("call").is_in(without["call"].implode())
-    marked = calls.sort("thread", "start_ns").select("call", "thread", "name", missing=missing)
-    run = (pl.col("missing") != pl.col("missing").shift(1)).fill_null(True).over("thread").cum_sum()
-    alone = pl.col("missing").all().over("thread")
-    marked = marked.with_columns(run=run).with_columns(long=alone | (pl.len().over("thread", "run") > BESIDE))
-    names = (
-        marked.group_by("name").agg(pl.col("missing").all(), pl.col("long").any()).filter("missing", ~pl.col("long"))
-    )
-    return without.filter(pl.col("name").is_in(names["name"].implode()))
+    if not without.height:
+        return without
+    name, gone = work.calls["name"].to_physical().to_numpy(), without["name"].to_physical().to_numpy()
+    calls, lacking = np.bincount(name[sending.calls]), np.bincount(gone)
+    never = lacking == calls[: lacking.size]
+    never[gone[_in_long_runs(work, sending, without)]] = False
+    return without.filter(pl.Series(never[gone]))
+
+
+def _in_long_runs(work: Work, sending: Sending, without: pl.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which calls without a GPU row have more than BESIDE of them in a row on their thread, or nothing else there."""
+    long = np.zeros(without.height, np.bool_)
+    for thread, rows in rows_by(without["thread"]):
+        mine = work.calls_of(thread)
+        sent = mine["call"].filter(sending.on(mine)).to_numpy()
+        at = np.searchsorted(sent, without["call"].to_numpy()[rows])
+        run = np.cumsum(np.diff(at, prepend=-1) != 1)
+        long[rows] = (np.bincount(run)[run] > BESIDE) | (at.size == sent.size)
+    return long
 
 
 def check_id_jumps(work: Work) -> Check:
@@ -152,17 +193,20 @@ def _jumps(calls: pl.DataFrame) -> tuple[int | None, pl.DataFrame]:
         Largest jump (None: fewer than two ids), and ``jump``, ``before_ns``, ``start_ns``, ``process``; largest first.
     """
     largest, parts = None, []
-    used = calls.select("process", "correlation", "start_ns", "end_ns").filter(pl.col("correlation") > 0)
-    for (process,), part in used.group_by("process", maintain_order=True):
-        ids = np.sort(part["correlation"].to_numpy())
+    used = calls.select("correlation", "start_ns", "end_ns")
+    for process, rows in rows_by(calls["process"]):
+        part = used[rows]
+        ids = np.sort(part["correlation"].drop_nulls().to_numpy())
+        ids = ids[np.searchsorted(ids, ids.dtype.type(0), side="right") :]  # a plain 0 would widen all of them
         steps = np.diff(ids)
         if not steps.size:
             continue
         largest = max(largest or 0, int(steps.max()))
         at = np.flatnonzero(steps > JUMP_SUSPECT)
         if at.size:
-            edges = part.unique("correlation", keep="first")
             jumps = pl.DataFrame({"before": ids[at], "after": ids[at + 1]})
+            wanted = pl.col("correlation").is_in(pl.concat([jumps["before"], jumps["after"]]).implode())
+            edges = part.filter(wanted).unique("correlation", keep="first")
             before = edges.select(before="correlation", before_ns="end_ns")
             jumps = jumps.join(before, on="before").join(edges, left_on="after", right_on="correlation")
             parts.append(
@@ -178,14 +222,15 @@ def _jumps(calls: pl.DataFrame) -> tuple[int | None, pl.DataFrame]:
     return largest, found.sort("jump", "start_ns", descending=[True, False])
 
 
-def check_empty_ranges(work: Work, jumps: tuple[Hole, ...]) -> Check:
+def check_empty_ranges(work: Work, sending: Sending, jumps: tuple[Hole, ...]) -> Check:
     """Runs of NVTX ranges without a call, where their siblings hold the same number each."""
     title = "NVTX ranges with their calls"
-    ranges = work.ranges.frame.filter(pl.col("push_pop") & pl.col("finished"))
+    ranges = work.ranges.frame.select(*_OF_RANGES, "push_pop", "finished").filter("push_pop", "finished")
     if not ranges.height:
         return Check("empty_ranges", title, Status.NOT_APPLICABLE, "No finished NVTX range was recorded.", {})
-    counts = _calls_inside(ranges, _work_calls(work))
-    runs = _believable(_suspicious_runs(ranges.with_columns(calls=pl.Series(counts))), jumps)
+    by_thread = dict(rows_by(ranges["thread"]))
+    ranges = ranges.with_columns(calls=pl.Series(_calls_inside(ranges, by_thread, work, sending)))
+    runs = _believable(_suspicious_runs(ranges, by_thread), jumps)
     if not runs.height:
         return Check("empty_ranges", title, Status.OK, "No run of NVTX ranges lacks the calls its siblings hold.", {})
     worst = (
@@ -222,48 +267,37 @@ def _believable(runs: pl.DataFrame, jumps: tuple[Hole, ...]) -> pl.DataFrame:
     return runs.with_columns(sure=sure).filter(pl.col("sure") | alone)
 
 
-def _calls_inside(ranges: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]:
+_OF_RANGES = ("thread", "path", "start_ns", "end_ns", "label", "process")
+Rows = Mapping[int, slice | npt.NDArray[np.int64]]
+
+
+def _calls_inside(ranges: pl.DataFrame, by_thread: Rows, work: Work, sending: Sending) -> npt.NDArray[np.int64]:
     """Calls that start inside each range on its thread; a binary search a thread."""
     counts = np.zeros(ranges.height, np.int64)
-    on = ranges["thread"].to_numpy()
-    order = np.argsort(on, kind="stable")
-    threads, first = np.unique(on[order], return_index=True)
-    mine = calls.select("thread", "start_ns").filter(pl.col("thread").is_in(threads.tolist()))
-    by_thread = mine.sort("start_ns").partition_by("thread", as_dict=True)
     begins, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
-    for thread, here in zip(threads.tolist(), np.split(order, first[1:]), strict=True):
-        if (thread,) in by_thread:
-            starts = by_thread[(thread,)]["start_ns"].to_numpy()
-            low = np.searchsorted(starts, begins[here], side="left")
-            counts[here] = np.searchsorted(starts, ends[here], side="right") - low
+    for thread, rows in by_thread.items():
+        mine = work.calls_of(thread)
+        starts = mine["start_ns"].filter(sending.on(mine)).to_numpy()
+        if starts.size:
+            low = np.searchsorted(starts, begins[rows], side="left")
+            counts[rows] = np.searchsorted(starts, ends[rows], side="right") - low
     return counts
 
 
-def _suspicious_runs(ranges: pl.DataFrame) -> pl.DataFrame:
+def _suspicious_runs(ranges: pl.DataFrame, by_thread: Rows) -> pl.DataFrame:
     """Runs of empty ranges.
+
+    Args:
+        ranges: The ranges, with the number of their ``calls``.
+        by_thread: Rows of each thread.
 
     Returns:
         ``label``, ``process``, ``ranges``, ``all``, ``held``, ``typical``, ``missing``, ``start_ns``, ``end_ns``.
     """
     group = ["thread", "path"]
     held = pl.col("calls") > 0
-    slim = ranges.select(*group, "start_ns", "end_ns", "calls").with_row_index("row")
-    # Most groups are ruled out by their sums; only what is left is put in order.
-    mixed = (
-        slim.group_by(group)
-        .agg(
-            pl.len().alias("all"),
-            (~held).sum().alias("empty"),
-            held.sum().alias("held"),
-            pl.col("calls").filter(held).mode().min().alias("typical"),
-        )
-        .filter((pl.col("empty") >= EMPTY_RUN) & (pl.col("held") > 0))
-    )
-    slim = slim.join(mixed.select(*group, "all", "held", "typical"), on=group)
-    alike = slim.group_by(group).agg((pl.col("calls") == pl.col("typical")).sum() / pl.col("held").first())
-    alike = alike.filter(pl.col("calls") >= SIBLINGS_ALIKE)
     ordered = (
-        slim.join(alike.select(group), on=group, how="semi")
+        pl.concat([_NONE_MIXED, *_mixed(ranges, by_thread)])
         .sort(*group, "start_ns", "row")
         .with_columns(run=(held != held.shift(1)).fill_null(True).over(group).cum_sum().over(group))
     )
@@ -289,14 +323,57 @@ def _suspicious_runs(ranges: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def check_tail(work: Work) -> Check:
+_NONE_MIXED = pl.DataFrame(
+    schema={"row": pl.Int64, "thread": pl.Int64, "path": pl.Int32}
+    | dict.fromkeys(("start_ns", "end_ns", "calls", "all", "held", "typical"), pl.Int64)
+)
+
+
+def _mixed(ranges: pl.DataFrame, by_thread: Rows) -> Iterator[pl.DataFrame]:
+    """The ranges of paths of which some hold no call and the others hold the same number, a thread at a time."""
+    path, calls, number = ranges["path"].to_numpy(), ranges["calls"].to_numpy(), np.arange(ranges.height)
+    for rows in by_thread.values():
+        siblings = _siblings(path[rows], calls[rows])
+        mixed = number[rows][np.isin(path[rows], siblings["path"].to_numpy())]
+        if mixed.size:
+            found = ranges.select("thread", "path", "start_ns", "end_ns", "calls")[mixed]
+            yield (
+                found.with_columns(row=pl.Series(mixed))
+                .join(siblings, on="path", how="left", maintain_order="left")
+                .select(_NONE_MIXED.columns)
+            )
+
+
+def _siblings(path: npt.NDArray[np.int32], calls: npt.NDArray[np.int64]) -> pl.DataFrame:
+    """Of one thread's ranges the paths with EMPTY_RUN empty ones or more, and others that are alike.
+
+    Returns:
+        ``path``, ``all`` (its ranges), ``held`` (those with calls), ``typical`` (calls that most of these hold).
+    """
+    base = int(calls.max()) + 1
+    key, n = np.unique(path.astype(np.int64) * base + calls, return_counts=True)  # by path, then by number of calls
+    first = np.flatnonzero(np.diff(key // base, prepend=-1))
+    group = np.repeat(np.arange(first.size), np.diff(first, append=key.size))
+    empty = np.where(key[first] % base == 0, n[first], 0)
+    held = np.add.reduceat(n, first) - empty
+    n[key % base == 0] = 0
+    most = np.maximum.reduceat(n, first)
+    usual = np.flatnonzero(n == most[group])
+    usual = usual[np.diff(group[usual], prepend=-1) > 0]  # of equally many the smallest
+    table = {"path": (key[first] // base).astype(np.int32), "all": held + empty, "held": held}
+    alike = (empty >= EMPTY_RUN) & (held > 0) & (most / np.maximum(held, 1) >= SIBLINGS_ALIKE)
+    return pl.DataFrame(table | {"typical": key[usual] % base}).filter(alike)
+
+
+def check_tail(work: Work, sending: Sending) -> Check:
     """Whether the GPU's last operation lies long before the last call that sent work."""
     title = "End of the recording"
-    calls, ops = _work_calls(work), work.all()
-    calls = calls.filter(~_captured(work, calls))
-    if not calls.height or not ops.height:
+    begun = work.calls["start_ns"].filter(pl.Series(sending.calls & ~sending.captured))
+    operations = [frame for name in GPU_TABLES if (frame := getattr(work, name)).height]
+    if not begun.len() or not operations:
         return Check("tail", title, Status.NOT_APPLICABLE, "No GPU work to compare with its calls.", {})
-    first, last_op, last_call = ops["start_ns"].min(), ops["end_ns"].max(), calls["start_ns"].max()
+    first, last_op = min(f["start_ns"].min() for f in operations), max(f["end_ns"].max() for f in operations)
+    last_call = begun.max()
     assert isinstance(first, int)
     assert isinstance(last_op, int)
     assert isinstance(last_call, int)

@@ -46,7 +46,7 @@ def load_calls(trace: Trace) -> pl.DataFrame:
 
 def read_api(trace: Trace) -> pl.DataFrame:
     """The canonical table ``api``, narrow, without rows that can be placed nowhere."""
-    api = trace.narrow("api", ("start_ns", "end_ns", "thread"))
+    api = trace.api()
     if api["start_ns"].null_count() or api["thread"].null_count():
         trace.left_out["api"] = api.select((pl.col("start_ns").is_null() | pl.col("thread").is_null()).sum()).item()
         api = api.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())

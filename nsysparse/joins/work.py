@@ -69,6 +69,12 @@ class Work:
     def _by_thread(self) -> dict[int, tuple[int, int]]:
         return _runs(self.calls["thread"])
 
+    @property
+    def processes(self) -> pl.Series:
+        """The processes that made CUDA calls."""
+        threads = pl.DataFrame({"thread": list(self._by_thread)}, schema={"thread": pl.Int64})
+        return threads.select(schema.process_of(pl.col("thread")).alias("process"))["process"].unique()
+
     def calls_of(self, thread: int) -> pl.DataFrame:
         """The calls of one thread by start: a part of ``calls``, not a copy."""
         return self.calls.slice(*self._by_thread.get(thread, (0, 0)))

@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from typing import Any
+from collections.abc import Callable
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.analysis import Analysis
-from nsysparse.crosscheck import Crosscheck
 from nsysparse.findings import Failed, Finding, Outcome, Quiet, Skipped
+
+if TYPE_CHECKING:
+    from nsysparse.crosscheck import Crosscheck
 
 FORMAT, FORMAT_VERSION = "nsysparse-analysis", 1
 MAX_ROWS = 1_000  # of a table; ``rows_total`` says how many there are
@@ -20,7 +24,7 @@ MAX_ROWS = 1_000  # of a table; ``rows_total`` says how many there are
 
 def to_json(analysis: Analysis, max_rows: int = MAX_ROWS, crosscheck: Crosscheck | None = None) -> str:
     """The whole analysis as a JSON text; see docs/json.md for the fields."""
-    return json.dumps(to_dict(analysis, max_rows, crosscheck), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    return _written(to_dict(analysis, max_rows, crosscheck)) + "\n"
 
 
 def to_dict(analysis: Analysis, max_rows: int = MAX_ROWS, crosscheck: Crosscheck | None = None) -> dict[str, Any]:
@@ -50,42 +54,46 @@ def _call_paths(analysis: Analysis, max_rows: int) -> dict[str, Any] | None:
     flame = analysis.call_paths.flame
     totals = {w.key: flame.total(w.key) for w in flame.weights}
     tables = {name: table_to_dict(frame, max_rows) for name, frame in analysis.call_paths.tables.items()}
-    return dict(_plain({"window_ns": flame.window_ns, "totals": totals, "stacks": flame.stacks, "tables": tables}))
+    return {"window_ns": flame.window_ns, "totals": totals, "stacks": dict(flame.stacks), "tables": tables}
 
 
 def _device(account: DeviceAccount, max_rows: int) -> dict[str, Any]:
     requests = account.requests
-    return dict(
-        _plain(
-            {
-                "device": account.device,
-                "window": dataclasses.asdict(account.window),
-                "figures": account.figures(),
-                "phases": account.phases,
-                "loading": dataclasses.asdict(account.loading) if account.loading else None,
-                "startup": dataclasses.asdict(account.startup) if account.startup else None,
-                "requests": {
-                    "count": requests.count,
-                    "basis": requests.basis,
-                    "unclaimed_operations": requests.unclaimed,
-                }
-                if requests
-                else None,
-                "tables": {name: table_to_dict(frame, max_rows) for name, frame in account.tables.items()},
-                "timeline": account.timeline.to_dict(as_series=False),
-            }
-        )
-    )
+    data = {
+        "device": account.device,
+        "window": dataclasses.asdict(account.window),
+        "figures": account.figures(),
+        "phases": account.phases,
+        "loading": dataclasses.asdict(account.loading) if account.loading else None,
+        "startup": dataclasses.asdict(account.startup) if account.startup else None,
+        "requests": {
+            "count": requests.count,
+            "basis": requests.basis,
+            "unclaimed_operations": requests.unclaimed,
+        }
+        if requests
+        else None,
+    }
+    return dict(_plain(data)) | {
+        "tables": {name: table_to_dict(frame, max_rows) for name, frame in account.tables.items()},
+        "timeline": _known(account.timeline).to_dict(as_series=False),
+    }
 
 
 def table_to_dict(frame: pl.DataFrame, max_rows: int = MAX_ROWS) -> dict[str, Any]:
     """A table as its columns' names, how many rows there are, and the first of them."""
-    shown = frame.head(max_rows)
+    shown = _known(frame.head(max_rows))
     return {
         "columns": frame.columns,
         "rows_total": frame.height,
         "rows": [list(r) for r in shown.iter_rows()],
     }
+
+
+def _known(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with NULL for numbers that JSON cannot hold, as :func:`_plain` has it for single values."""
+    wrong = [c for c in frame if c.dtype.is_float() and not c.is_finite().all()]
+    return frame.with_columns(pl.when(c.is_finite()).then(c) for c in wrong) if wrong else frame
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
@@ -108,3 +116,35 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        raise ValueError(f"JSON cannot hold {value}")
+    return float.__repr__(value)
+
+
+_TEXTS: dict[type, Callable[[Any], str]] = {
+    str: encode_basestring,
+    int: int.__repr__,
+    float: _number,
+    bool: lambda value: "true" if value else "false",
+    type(None): lambda _: "null",
+}
+
+
+def _written(value: Any, newline: str = "\n") -> str:
+    """What ``json.dumps(value, ensure_ascii=False, indent=1)`` writes, which is slow: C code does it only unindented.
+
+    Args:
+        value: Plain data.
+        newline: What a new line of the text that holds it begins with.
+    """
+    inner = f"{newline} "
+    if isinstance(value, dict):
+        items = [f"{encode_basestring(str(k))}: {_written(v, inner)}" for k, v in value.items()]
+        return f"{{{inner}{f',{inner}'.join(items)}{newline}}}" if items else "{}"
+    if isinstance(value, (list, tuple)):
+        items = [_TEXTS[type(v)](v) if type(v) in _TEXTS else _written(v, inner) for v in value]
+        return f"[{inner}{f',{inner}'.join(items)}{newline}]" if items else "[]"
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

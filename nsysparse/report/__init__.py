@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from nsysparse.analysis import Analysis
-from nsysparse.crosscheck import Crosscheck
-from nsysparse.report.census import render_census
 from nsysparse.report.page import render
 
-__all__ = ["render_census", "render_report"]
+if TYPE_CHECKING:
+    from nsysparse.crosscheck import Crosscheck
+
+__all__ = ["render_report"]
 
 
 def render_report(analysis: Analysis, top: int = 20, crosscheck: Crosscheck | None = None) -> str:

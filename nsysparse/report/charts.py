@@ -7,6 +7,7 @@ import polars as pl
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.accounting.host import ACTIVITIES, NOTHING
 from nsysparse.accounting.idle import UNKNOWN_THREAD
+from nsysparse.intervals import Intervals
 from nsysparse.report.drawing import COPY_KINDS, KINDS, LEGEND, Spec, colour, kind_colours, rounded, time_scale
 from nsysparse.report.timeline import timeline
 from nsysparse.units import size
@@ -14,10 +15,10 @@ from nsysparse.units import size
 MAX_POINTS = 1_000  # requests drawn one by one; more are brought together in groups
 
 
-def draw(account: DeviceAccount) -> dict[str, Spec]:
-    """The charts of a device, by name; a chart without data is left out."""
+def draw(account: DeviceAccount, split: dict[str, Intervals]) -> dict[str, Spec]:
+    """The charts of a device, by name; a chart without data is left out. See :func:`timeline` for the arguments."""
     drawn = {
-        "timeline": timeline(account),
+        "timeline": timeline(account, split),
         "sizes": sizes(account.tables["copy_sizes"]),
         "requests": requests(account.tables["requests"]),
         "idle": idle(account.tables["idle_by_length"]),

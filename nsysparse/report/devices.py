@@ -115,9 +115,14 @@ class DeviceView:
         return self.figures | {"label": self.label, "over_hole": self.over_hole}
 
     @cached_property
+    def split(self) -> dict[str, Intervals]:
+        """The busy time in parts that do not overlap."""
+        return timeline.exclusive(self.account)
+
+    @cached_property
     def parts(self) -> tuple[Part, ...]:
         """The window as one bar: disjoint parts that add up to it."""
-        lengths = timeline.partition(self.account)
+        lengths = timeline.partition(self.account, self.split)
         window, at, parts = self.account.window.length_ns, 0.0, []
         for css, label in _PARTS:
             share = lengths[css] / window
@@ -223,7 +228,7 @@ class DeviceView:
     @cached_property
     def charts(self) -> dict[str, dict[str, Any]]:
         """Chart specifications by name; empty beyond the busiest devices."""
-        return charts.draw(self.account) if self.charted else {}
+        return charts.draw(self.account, self.split) if self.charted else {}
 
 
 def _share(what: str, term: str, ratio: float | None, says: str) -> dict[str, Any]:

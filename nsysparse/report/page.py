@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from nsysparse import units
 from nsysparse.analysis import Analysis
-from nsysparse.crosscheck import Crosscheck
 from nsysparse.data import data_folder
 from nsysparse.definitions import DEFINITIONS
 from nsysparse.findings import Failed, Finding, Outcome, Quiet, Skipped
@@ -30,6 +29,9 @@ from nsysparse.report.tables import TableView, by_name, cell, table
 from nsysparse.report.text import visible
 from nsysparse.report.timeline import zoom_to
 from nsysparse.rules._labels import LABELS, label
+
+if TYPE_CHECKING:
+    from nsysparse.crosscheck import Crosscheck
 
 CELLS = 30_000  # that the tables of all devices may hold, so that no trace makes a page of more than 5 MB
 COLUMNS = 180  # of all tables of one device

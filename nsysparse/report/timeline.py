@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from nsysparse.accounting.device import DeviceAccount
-from nsysparse.accounting.timeline import bin_window
+from nsysparse.accounting.timeline import bin_edges, measure_throughput
 from nsysparse.intervals import Intervals
 from nsysparse.report.drawing import (
-    COPY_KINDS,
     KINDS,
     LEGEND,
     Spec,
@@ -31,37 +31,40 @@ def exclusive(account: DeviceAccount) -> dict[str, Intervals]:
     Where several kinds run at once the instant goes to the first of: kernels and graphs, HtoD, DtoH, other copies,
     memsets and migrations. So the parts and idle time add up to the window.
     """
-    busy, copies = account.busy, account.copies
-    kind = copies["kind_name"]
+    busy, copies = account.busy, account.copies.select("kind_name", "from_ns", "to_ns")
+    kind = pl.col("kind_name")
     chosen = {"htod": kind == "HtoD", "dtoh": kind == "DtoH", "other": ~kind.is_in(["HtoD", "DtoH"])}
-    taken, parts = busy.compute, {"kernels": busy.compute}
-    for name, rows in chosen.items():
-        part = copies.filter(rows)
-        union = Intervals.union_of(part["from_ns"], part["to_ns"])
-        parts[name] = union - taken
-        taken = taken | union
-    parts["memsets"] = busy.everything - taken
+    # What copies have to themselves is short: it is split, rather than all that the kernels leave.
+    parts, left = {"kernels": busy.compute}, busy.exposed
+    for name, mine in chosen.items():
+        rows = copies.filter(mine)
+        union = Intervals.union_of(rows["from_ns"], rows["to_ns"])
+        parts[name] = union & left
+        left = left - union
+    others = busy.by_kind["memsets"] | busy.by_kind["migrations"]
+    parts["memsets"] = others - busy.compute - busy.by_kind["copies"]
     return parts
 
 
-def partition(account: DeviceAccount) -> dict[str, int]:
-    """Length of each part of the window, ns, with ``idle``."""
-    lengths = {name: part.length for name, part in exclusive(account).items()}
+def partition(account: DeviceAccount, parts: dict[str, Intervals]) -> dict[str, int]:
+    """Length of each part of the window (see :func:`exclusive`), ns, with ``idle``."""
+    lengths = {name: part.length for name, part in parts.items()}
     return lengths | {"idle": account.window.length_ns - sum(lengths.values())}
 
 
-def timeline(account: DeviceAccount) -> Spec:
-    """Busy share by kind and copy throughput over the window, with a strip to choose a part of it."""
-    frame = bin_window(account.copies, account.busy, BINS)
-    start, end = frame["from_ns"].to_numpy(), frame["to_ns"].to_numpy()
+def timeline(account: DeviceAccount, split: dict[str, Intervals]) -> Spec:
+    """Busy share by kind and copy throughput over the window, with a strip to choose a part of it.
+
+    Args:
+        account: The device's account.
+        split: Its busy time as :func:`exclusive` splits it.
+    """
+    edges = bin_edges(account.window, BINS)
+    start, end = edges[:-1], edges[1:]
     width = end - start
     scale, unit = time_scale(account.window.length_ns)
-    parts = {
-        name: np.round(100 * part.covered(start, end) / width, 1)
-        for name, part in exclusive(account).items()
-        if part.length
-    }
-    rates = {name: frame[name].to_numpy() for name in COPY_KINDS if frame[name].max()}
+    parts = {name: np.round(100 * part.covered(start, end) / width, 1) for name, part in split.items() if part.length}
+    rates = {name: rate for name, rate in measure_throughput(account.copies, edges).items() if rate.any()}
     rate, per_second = rate_scale(max((float(r.max()) for r in rates.values()), default=0.0))
     data: Spec = {"t": rounded(start / scale, 4), "u": rounded(end / scale, 4)}
     data |= {KINDS[name]: rounded(values, 1) for name, values in parts.items()}

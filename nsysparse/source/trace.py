@@ -81,6 +81,7 @@ class Trace:
         self._frames: dict[str, pl.DataFrame] = {}
         self._domains: pl.DataFrame | None = None
         self._ranges: int | None = None
+        self._backtraces: int | None = None
         self._rows: dict[str, int] = {}  # of the export's tables: counting in SQLite is a scan
         if not any(name in backend.tables for name in MARKS_OF_AN_EXPORT) and not self._any_known():
             raise SourceError(
@@ -196,6 +197,19 @@ class Trace:
         arrow = self.backend.read(source, {name: (column, kinds[name]) for name, column in found.items()})
         self._rows[source] = arrow.num_rows
         return _canonical(arrow, table)
+
+    def api(self) -> pl.DataFrame:
+        """The rows of ``api``, narrow; only the number of backtrace rows is kept."""
+        rows = self.narrow("api", ("start_ns", "end_ns", "thread"))
+        self._backtraces = int((rows["event_class"] == schema.BACKTRACE_CLASS).sum())
+        return rows
+
+    @property
+    def api_events(self) -> int:
+        """How many rows of ``api`` are events: the profiler does not count backtrace rows."""
+        if self._backtraces is None:
+            self._backtraces = int((self.part("api", ["event_class"])["event_class"] == schema.BACKTRACE_CLASS).sum())
+        return self.row_count("api") - self._backtraces
 
     def nvtx(self) -> pl.DataFrame:
         """The rows of ``nvtx``, narrow; only their domains and the number of ranges are kept."""

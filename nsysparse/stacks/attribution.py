@@ -26,21 +26,21 @@ def attribute_stacks(work: Work, stacks: Stacks) -> pl.DataFrame:
         ``call``, ``native`` and ``python`` (numbers of stacks, -1: none), ``native_by`` and ``python_by`` ("call",
         "sample" or "none"), in the order of the calls; a call without either stack has no row.
     """
-    wanted = work.calls["waits"].to_numpy().copy()
-    for kind in KINDS[:-1]:
-        wanted[getattr(work, kind)["call"].drop_nulls().to_numpy()] = True
     shown = stacks.samples.filter(pl.Series(_shows_api(stacks)[stacks.samples["stack"].to_numpy()]))
     sampled = stacks.python.filter(pl.col("by") == BY_SAMPLING)
     told = _announced(work, stacks)
     # Most calls of a recording without backtraces have no stack: the others are not even looked at.
-    possible = told >= 0
+    possible = np.zeros(work.calls.height, np.bool_)
+    possible[told["call"].to_numpy()] = True
     for thread in {*shown["thread"].unique(), *sampled["thread"].unique()}:
         possible[work.calls_of(thread)["call"].to_numpy()] = True
     if stacks.calls.height:
         possible |= work.calls["callchain"].is_not_null().to_numpy()
-    rows = np.flatnonzero(wanted & possible)
+    rows = np.flatnonzero(possible & _wanted(work)) if possible.any() else np.empty(0, np.int64)
     calls = work.calls.select("call", "start_ns", "end_ns", "thread", pl.col("callchain").cast(pl.Int64))[rows]
-    native, python = _recorded(calls, stacks), told[rows]
+    native, python = _recorded(calls, stacks), np.full(rows.size, -1, np.int64)
+    told = told.filter(pl.col("call").is_in(calls["call"].implode()))
+    python[np.searchsorted(rows, told["call"].to_numpy())] = told["stack"].to_numpy()
     seen, inside = _inside(calls, shown), _inside(calls, sampled)
     found: pl.DataFrame = calls.select("call").with_columns(
         native=pl.Series(np.where(native >= 0, native, seen)),
@@ -49,6 +49,14 @@ def attribute_stacks(work: Work, stacks: Stacks) -> pl.DataFrame:
         python_by=_by(python, inside),
     )
     return found.filter((pl.col("native") >= 0) | (pl.col("python") >= 0))
+
+
+def _wanted(work: Work) -> npt.NDArray[np.bool_]:
+    """The calls that sent work or wait."""
+    wanted: npt.NDArray[np.bool_] = work.calls["waits"].to_numpy().copy()
+    for kind in KINDS[:-1]:
+        wanted[getattr(work, kind)["call"].drop_nulls().to_numpy()] = True
+    return wanted
 
 
 def _recorded(calls: pl.DataFrame, stacks: Stacks) -> Index:
@@ -90,9 +98,9 @@ def _inside(calls: pl.DataFrame, samples: pl.DataFrame) -> Index:
     return result
 
 
-def _announced(work: Work, stacks: Stacks) -> Index:
-    """Python stack of each call: the profiler records it on the call's thread just before the call begins."""
-    result = np.full(work.calls.height, -1, np.int64)
+def _announced(work: Work, stacks: Stacks) -> pl.DataFrame:
+    """``call`` and Python ``stack``: the profiler records it on the call's thread just before the call begins."""
+    found = [pl.DataFrame(schema={"call": pl.Int32, "stack": pl.Int64})]
     events = stacks.python.filter(pl.col("by") == BY_CALL)
     for (thread,), mine in events.group_by("thread"):
         calls = work.calls_of(int(thread)).select("call", "start_ns")
@@ -101,9 +109,12 @@ def _announced(work: Work, stacks: Stacks) -> Index:
         at, events_here = at[there], mine.filter(pl.Series(there))
         lead = calls["start_ns"].to_numpy()[at] - events_here["time_ns"].to_numpy()
         near = lead <= MAX_LEAD_NS
+        told = pl.DataFrame(
+            {"call": calls["call"].to_numpy()[at[near]], "stack": events_here["stack"].to_numpy()[near]}
+        )
         # Of two events before one call the later one is the call's: it is written last.
-        result[calls["call"].to_numpy()[at[near]]] = events_here["stack"].to_numpy()[near]
-    return result
+        found.append(told.unique("call", keep="last", maintain_order=True))
+    return pl.concat(found)
 
 
 def measure_stacks(work: Work, attributed: pl.DataFrame) -> pl.DataFrame:
@@ -117,7 +128,7 @@ def measure_stacks(work: Work, attributed: pl.DataFrame) -> pl.DataFrame:
     rows: list[tuple[object, ...]] = []
     for kind in KINDS:
         if kind == "synchronizations":
-            operations = work.calls.filter(pl.col("does") == "synchronize").select("call", "start_ns", "end_ns")
+            operations = work.calls.select("call", "start_ns", "end_ns", "does").filter(pl.col("does") == "synchronize")
         else:
             operations = getattr(work, kind).select("call", "start_ns", "end_ns")
         if operations.height:
@@ -134,7 +145,7 @@ def measure_stacks(work: Work, attributed: pl.DataFrame) -> pl.DataFrame:
 
 def _coverage(operations: pl.DataFrame, attributed: pl.DataFrame) -> list[tuple[object, ...]]:
     took = pl.col("end_ns") - pl.col("start_ns")
-    joined = operations.join(attributed, on="call")  # all others have no stack
+    joined = operations.head(operations.height if attributed.height else 0).join(attributed, on="call")  # with a stack
     native, python = pl.col("native_by"), pl.col("python_by")
     tests = {
         "native": (native == WITH_CALL, native == BY_SAMPLE),
@@ -156,4 +167,4 @@ def program_threads(work: Work, threads: pl.Series) -> pl.Series:
     """Of some threads, those of processes that made CUDA calls: samples can be of the whole machine."""
     frame = pl.DataFrame({"thread": threads.unique()})
     process = pl.col("thread") - (pl.col("thread") & 0xFFFFFF)
-    return frame.filter(process.is_in(work.calls["process"].unique().implode()))["thread"]
+    return frame.filter(process.is_in(work.processes.implode()))["thread"]

@@ -79,6 +79,16 @@ class Lists:
         found = np.append(at, -1)[preceding]  # -1 takes the appended -1
         return times(np.where(found >= self.start[:-1], found - self.start[:-1], missing))
 
+    def repeats(self) -> npt.NDArray[np.bool_]:
+        """Whether each list equals the one before it."""
+        length = self.length
+        alike = np.flatnonzero(length[1:] == length[:-1]) + 1
+        n = length[alike]
+        here, before = (self.value[_spread(self.start[rows], n)] for rows in (alike, alike - 1))
+        result = np.zeros(len(self), np.bool_)
+        result[alike] = ~Lists.of_lengths(n, here).any(here != before)
+        return result
+
     def to_lists(self) -> list[list[int]]:
         """As Python lists."""
         if not len(self):
@@ -190,7 +200,7 @@ def number_chains(chains: Lists) -> tuple[Index, Lists]:
         The stack of each chain; the stacks' frames, root first. Stacks are numbered in the order of their first chain.
     """
     stack, representative = distinct_lists(chains)
-    stacks = chains.take(representative)
+    stacks = chains if representative.size == len(chains) else chains.take(representative)
     last = np.repeat(stacks.start[1:] - 1, stacks.length)  # from leaf first to root first
     return stack, Lists(stacks.start, stacks.value[last - stacks.place()])
 
@@ -203,11 +213,15 @@ def distinct_lists(lists: Lists) -> tuple[Index, Index]:
     """
     for seed in range(1, 9):
         key = _hashes(lists, seed)
-        _, first, code = np.unique(key, return_index=True, return_inverse=True)
-        order = np.argsort(first, kind="stable")
-        rank = np.empty_like(order)
-        rank[order] = np.arange(order.size)
-        number, representative = rank[code.ravel()], first[order]
+        order = np.argsort(key)
+        ordered = key[order]
+        new = np.concatenate((np.ones(min(key.size, 1), np.bool_), ordered[1:] != ordered[:-1]))
+        if new.all():  # nothing is alike
+            return np.arange(key.size), np.arange(key.size)
+        first = np.minimum.reduceat(order, np.flatnonzero(new))
+        representative = np.sort(first)
+        number = np.empty(key.size, np.int64)
+        number[order] = np.searchsorted(representative, first)[np.cumsum(new) - 1]
         if _same(lists, representative[number]):
             return number, representative
     raise AssertionError("eight hashes of 64 bits met by chance")

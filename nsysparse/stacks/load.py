@@ -105,7 +105,7 @@ def load_stacks(trace: Trace, calls: pl.DataFrame | None = None) -> Stacks:
         found[source] = (ids, *number_chains(chains))
         del chains
     python = read_python(trace)
-    frames = _frames(trace, numbers.keys, python, calls["name"].unique())
+    frames = _frames(trace, numbers.keys, python, _distinct(calls["name"]))
     python_stack, python_lists = _number_python(python, numbers.keys.height)
     lists = [*(stacks for _, _, stacks in found.values()), python_lists]
     first = dict(zip((*found, "python"), np.cumsum([0, *map(len, lists)]).tolist(), strict=False))
@@ -160,6 +160,18 @@ def _frames(trace: Trace, keys: pl.DataFrame, python: PythonStacks, api: pl.Seri
             maintain_order="left",
         )
     return pl.concat([describe_native(native, set(api.to_list())), describe_python(python.table)])
+
+
+def _distinct(names: pl.Series) -> pl.Series:
+    """The distinct names of calls, of which there are many: marked by number, not hashed."""
+    codes = names.to_physical()
+    highest = codes.max()
+    row = np.full(highest + 1 if isinstance(highest, int) else 0, -1, np.int32)
+    at = 0
+    for piece in codes.get_chunks():
+        row[piece.to_numpy()] = np.arange(at, at + piece.len(), dtype=np.int32)
+        at += piece.len()
+    return names.gather(row[row >= 0])
 
 
 def _number_python(python: PythonStacks, first_frame: int) -> tuple[Index, Lists]:
