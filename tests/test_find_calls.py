@@ -18,12 +18,12 @@ OPERATION = st.tuples(st.integers(0, 3), st.integers(0, 7), st.integers(0, 50))
 @given(made=st.lists(CALL, unique=True, min_size=1, max_size=25), sent=st.lists(OPERATION, max_size=15))
 def test_latest_call_before_the_operation(scale, made, sent):
     calls = pl.DataFrame(
-        [(i, p, c * scale, t) for i, (p, c, t) in enumerate(made)],
-        schema={"call": pl.Int64, "process": pl.Int64, "correlation": pl.Int64, "start_ns": pl.Int64},
+        [(i, (p << 24) + c % 2, c * scale, t) for i, (p, c, t) in enumerate(made)],
+        schema={"call": pl.Int64, "thread": pl.Int64, "correlation": pl.Int64, "start_ns": pl.Int64},
         orient="row",
-    )
+    ).sort("thread", "start_ns")
     work = pl.DataFrame(
-        [(p, c * scale, t) for p, c, t in sent],
+        [(p << 24, c * scale, t) for p, c, t in sent],
         schema={"process": pl.Int64, "correlation": pl.Int64, "start_ns": pl.Int64},
         orient="row",
     )
@@ -42,12 +42,17 @@ def test_large_ids_of_calls_beside_small_ones_of_work():
     """Each column has the smallest type that holds it: those of one process need not be alike."""
     base = 1 << 31
     calls = pl.DataFrame(
-        {"call": [0, 1, 2], "process": [7] * 3, "correlation": [base + 1, base + 2, base + 3], "start_ns": [1, 2, 3]}
+        {
+            "call": [0, 1, 2],
+            "thread": [7 << 24] * 3,
+            "correlation": [base + 1, base + 2, base + 3],
+            "start_ns": [1, 2, 3],
+        }
     )
     for dtype, ids, expected in (
         (pl.Int8, [1, 2, 3], [-1, -1, -1]),
         (pl.Int32, [5, 0, 1], [-1, -1, -1]),
         (pl.Int64, [base + 2, 1, None], [1, -1, -1]),
     ):
-        work = pl.DataFrame({"process": [7] * 3, "correlation": pl.Series(ids, dtype=dtype), "start_ns": [9] * 3})
+        work = pl.DataFrame({"process": [7 << 24] * 3, "correlation": pl.Series(ids, dtype=dtype), "start_ns": [9] * 3})
         assert find_calls(work, calls).tolist() == expected

@@ -271,7 +271,7 @@ def _migrations(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-_OF_WAITING = ("call", "process", "thread", "name", "start_ns", "end_ns")
+_OF_WAITING = ("call", "thread", "name", "start_ns", "end_ns")
 
 
 def _waiting(work: Work, accounts: Sequence[DeviceAccount], low: int, high: int, sent: pl.DataFrame) -> pl.DataFrame:
@@ -285,7 +285,8 @@ def _waiting(work: Work, accounts: Sequence[DeviceAccount], low: int, high: int,
         idle = idle - account.busy.everything
     placed = attribute(calls, work.ranges)
     sent = sent.unique("call", keep="first", maintain_order=True)
-    rows = calls.select("call", "process", "thread", api="name").with_columns(
+    rows = calls.select("call", "thread", api="name").with_columns(
+        process=schema.process_of(pl.col("thread")),
         path=placed["path"],
         in_time=placed["path_by"].cast(pl.String) == IN_TIME,
         blocked_ns=pl.Series(end - start),

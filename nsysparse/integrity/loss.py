@@ -17,7 +17,7 @@ import polars as pl
 from nsysparse import units
 from nsysparse.integrity.check import Check, Hole, Status
 from nsysparse.intervals import Intervals
-from nsysparse.joins.calls import WORK, rows_by
+from nsysparse.joins.calls import WORK, rows_by, rows_by_process
 from nsysparse.joins.work import GPU_TABLES, Work
 
 JUMP_SUSPECT = 2_049  # largest seen in public exports of unknown completeness
@@ -194,7 +194,7 @@ def _jumps(calls: pl.DataFrame) -> tuple[int | None, pl.DataFrame]:
     """
     largest, parts = None, []
     used = calls.select("correlation", "start_ns", "end_ns")
-    for process, rows in rows_by(calls["process"]):
+    for process, rows in rows_by_process(calls).items():
         part = used[rows]
         ids = np.sort(part["correlation"].drop_nulls().to_numpy())
         ids = ids[np.searchsorted(ids, ids.dtype.type(0), side="right") :]  # a plain 0 would widen all of them

@@ -61,8 +61,8 @@ def make_calls(api: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         trace: The recording, for its names.
 
     Returns:
-        ``call`` (row number, Int32), ``start_ns``, ``end_ns``, ``thread``, ``process``, ``correlation``, ``name``
-        (without version suffix, categorical), ``does`` (a key of FUNCTIONS or "other", an enumeration),
+        ``call`` (row number, Int32), ``start_ns``, ``end_ns``, ``thread``, ``correlation``, ``name`` (without version
+        suffix, categorical), ``does`` (a key of FUNCTIONS or "other", an enumeration),
         ``asynchronous`` (by its name: nothing else says it), ``failed``, ``reversed`` (it ends before it starts; its
         end is set to its start), ``callchain``.
     """
@@ -76,13 +76,12 @@ def _calls(api: pl.DataFrame, trace: Trace) -> Iterator[pl.DataFrame]:
     start, end = pl.col("start_ns"), pl.col("end_ns")
     for low, high in pairwise(cuts):
         rows = api if order is None and high - low == api.height else api[_rows(order, low, high)]
-        part = _one_row_a_call(rows.with_columns(process=schema.process_of(pl.col("thread"))))
+        part = _one_row_a_call(rows)
         yield part.select(
             pl.lit(0, pl.Int32).alias("call"),
             start,
             pl.max_horizontal(start, end).alias("end_ns"),
             "thread",
-            "process",
             "correlation",
             *_functions(part["name_id"], trace),
             (pl.col("return_value") != 0).alias("failed"),
@@ -212,6 +211,19 @@ def rows_by(keys: pl.Series) -> Iterator[tuple[int, slice | Index]]:
         yield key, order[cuts[i] : cuts[i + 1]]
 
 
+def rows_by_process(calls: pl.DataFrame) -> dict[int, slice]:
+    """Where each process's calls lie, which are ordered by thread: a process's threads are neighbours."""
+    found: dict[int, slice] = {}
+    runs = calls["thread"].rle().struct.unnest().with_columns(end=pl.col("len").cum_sum())
+    for process, low, high in (
+        runs.group_by(process=schema.process_of(pl.col("value")), maintain_order=True)
+        .agg((pl.col("end") - pl.col("len")).first().alias("low"), pl.col("end").last())
+        .iter_rows()
+    ):
+        found[process] = slice(low, high)
+    return found
+
+
 def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
     """The call that sent each piece of GPU work.
 
@@ -223,7 +235,7 @@ def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
         Row of the call, -1 where there is none (correlation 0 or NULL, or a call that was not recorded).
     """
     result = np.full(work.height, -1, np.int64)
-    mine = dict(rows_by(calls["process"]))
+    mine = rows_by_process(calls)
     # Very old rows have no process: safe only when one process made calls.
     process = work["process"].fill_null(next(iter(mine))) if len(mine) == 1 else work["process"]
     usable = pl.col("correlation").is_not_null() & (pl.col("correlation") != 0)

@@ -245,7 +245,7 @@ def attribute(calls: pl.DataFrame, ranges: Ranges) -> pl.DataFrame:
     if one single thread of the process has a range open then: otherwise the choice would be a guess.
 
     Args:
-        calls: Columns ``thread``, ``process``, ``start_ns``.
+        calls: Columns ``thread``, ``start_ns``.
         ranges: The ranges.
 
     Returns:
@@ -255,9 +255,9 @@ def attribute(calls: pl.DataFrame, ranges: Ranges) -> pl.DataFrame:
     missing = np.flatnonzero(found < 0)
     by = np.zeros(found.size, np.uint32)
     by[missing] = 2
-    lone = calls["process"].gather(missing) if missing.size else calls["process"].head(0)
+    lone = calls.select(schema.process_of(pl.col("thread").gather(missing))).to_series().to_numpy()
     for process in ranges.covered_by if missing.size else ():
-        rows = missing[(lone == process).fill_null(False).to_numpy()]
+        rows = missing[lone == process]
         if rows.size:
             instants = calls["start_ns"].gather(rows).to_numpy()
             thread = _only_thread(ranges, process, instants)

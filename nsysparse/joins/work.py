@@ -193,12 +193,12 @@ def _with_paths(calls: pl.DataFrame, wanted: pl.Series, ranges: Ranges, shelf: S
     place = np.full(calls.height, -1, np.int32)
     place[rows] = np.arange(rows.size)
     names = {"start_ns": "call_start_ns", "end_ns": "call_end_ns", "name": "api"}
-    columns = ("thread", "process", "does", "callchain", *names)
+    columns = ("thread", "does", "callchain", *names)
 
     def pieces() -> Iterator[pl.DataFrame]:
         for part in shelf.parts(rows.size):
             sent = calls.select(columns)[rows[part]]
-            yield sent.drop("process").rename(names).hstack(attribute(sent, ranges))
+            yield sent.rename(names).hstack(attribute(sent, ranges))
 
     return shelf.keep(pieces()), pl.Series(place).replace(-1, None)
 

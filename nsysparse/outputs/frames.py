@@ -192,7 +192,8 @@ def tables_of(work: Work, trace: Trace, span: tuple[int, int] | None = None) -> 
     refers = {"device": "devices", "call": "calls", "path": "paths"}
     kernels = _named(_named(work.kernels, trace, "name_id", "name"), trace, "short_name_id", "short_name")
     threads = thread_names(trace, pl.concat([work.calls["thread"], work.ranges.frame["thread"]]).unique())
-    calls, ranges = (_with_thread(f, threads) for f in (work.calls, work.ranges.frame))
+    of_process = work.calls.with_columns(process=schema.process_of(pl.col("thread")))
+    calls, ranges = (_with_thread(f, threads) for f in (of_process, work.ranges.frame))
     made = [
         Exported("devices", "a device that did any work", work.devices, DEVICES, "device"),
         Exported("paths", "an NVTX path", work.ranges.paths, PATHS, "path"),
