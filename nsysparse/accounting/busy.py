@@ -78,7 +78,7 @@ def measure_busy(work: Work, windows: Iterable[Window]) -> list[Busy]:
     """Unions of one device's work within some windows: made once, and clipped. Never a sum over streams."""
     by_kind = {kind: union_of_rows(getattr(work, kind)) for kind in KINDS}
     compute = by_kind["kernels"] | by_kind["graphs"]
-    everything = compute | by_kind["copies"] | by_kind["memsets"] | by_kind["migrations"]
+    everything = Intervals.any_of((compute, by_kind["copies"], by_kind["memsets"], by_kind["migrations"]))
     exposed = by_kind["copies"] - compute
     held_up = exposed & _pending(work.kernels)
     return [
