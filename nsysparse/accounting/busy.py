@@ -108,16 +108,20 @@ def in_window(frame: pl.DataFrame, window: Window) -> pl.DataFrame:
     Adds ``from_ns`` and ``to_ns`` (clipped times) and ``counted`` (it starts inside: its number and bytes belong here).
     """
     low, high = window.start_ns, window.end_ns
-    start, end = pl.col("start_ns"), pl.col("end_ns")
-    inside = (start >= low) & (start < high)
-    touches = frame.select(touches=inside | ((start < high) & (end > low)))["touches"]
-    rows = touches.arg_true()
-    first, last = (rows[0], rows[-1]) if rows.len() else (0, -1)
-    # Rows are by start, so that a window is most often one piece: then nothing is copied.
-    part = frame.slice(first, rows.len()) if last - first + 1 == rows.len() else frame.filter(touches)
-    if part.select(((start >= low) & (end <= high)).all()).item():
-        return part.with_columns(from_ns=start, to_ns=end, counted=inside)
-    return part.with_columns(from_ns=start.clip(low, high), to_ns=end.clip(low, high), counted=inside)
+    start, end = times(frame["start_ns"]), times(frame["end_ns"])
+    first, after = (int(i) for i in np.searchsorted(start, (low, high)))  # rows are by start
+    before = np.flatnonzero(end[:first] > low)
+    if not before.size or before[0] == first - before.size:  # one piece, as it mostly is: nothing is copied
+        part = frame[first - before.size : after]
+    else:
+        part = pl.concat([frame[before], frame[first:after]], rechunk=True)
+    counted = pl.Series(np.arange(part.height) >= before.size)
+    ends_inside = not part.height or int(times(part["end_ns"]).max()) <= high
+    return part.with_columns(
+        from_ns=pl.col("start_ns") if not before.size else pl.col("start_ns").clip(lower_bound=low),
+        to_ns=pl.col("end_ns") if ends_inside else pl.col("end_ns").clip(upper_bound=high),
+        counted=counted,
+    )
 
 
 def exposed_parts(copies: pl.DataFrame, busy: Busy) -> Times:

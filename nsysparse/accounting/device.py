@@ -178,7 +178,7 @@ def account_for(
     copies = copying.detail_copies(work, busy)
     host = measure_host(work, busy, trace)
     gaps = idling.find_gaps(work, busy, host, activity)
-    requests = find_requests(work, copies, busy, repeats, options.request_range, options.requests)
+    requests = find_requests(work, kernels, copies, busy, repeats, options.request_range, options.requests)
     tables = {
         **_copy_tables(copies, work, busy, host, requests),
         "sampling": table_sampling(copies, busy, host.threads["thread"], trace, options.sampling_hz),
@@ -186,7 +186,7 @@ def account_for(
         "migrations": copying.table_migrations(work, busy),
         "kernels": running.table_kernels(kernels, trace, busy),
         "threads": host.threads,
-        "nvtx_paths": table_paths(work, copies, busy),
+        "nvtx_paths": table_paths(work, kernels, copies, busy),
         "start_end_ranges": table_start_end(work, busy),
         "idle_by_length": idling.class_gaps(gaps, busy),
         "idle_by_activity": idling.total_activity(gaps, busy),

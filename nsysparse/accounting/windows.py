@@ -59,8 +59,8 @@ def whole_window(work: Work) -> Window | None:
     frames = [f for f in (getattr(work, name) for name in FRAMES) if f.height]
     if not frames:
         return None
-    starts, ends = [times(f["start_ns"]) for f in frames], [times(f["end_ns"]) for f in frames]  # by start
-    first, last, end = min(s[0] for s in starts), max(s[-1] for s in starts), max(e.max() for e in ends)
+    starts, ends = [times(f["start_ns"]) for f in frames], [times(f["end_ns"]) for f in frames]
+    first, last, end = min(s.min() for s in starts), max(s.max() for s in starts), max(e.max() for e in ends)
     # One ns more where the last operation is an instant: a window is half-open, and it belongs to it.
     return Window("whole", int(first), max(int(end), int(last) + 1), "first to last GPU operation")
 
