@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -135,6 +136,10 @@ class DeviceAccount:
 
     def figures(self) -> dict[str, Any]:
         """The window's summary with the host's figures and the four utilizations."""
+        return dict(self._figures)
+
+    @cached_property
+    def _figures(self) -> dict[str, Any]:
         summary = self.busy.summary()
         length = self.window.length_ns
         blocked = self.host.feeder_in_copy_or_sync & self.busy.exposed

@@ -85,7 +85,7 @@ def measure_host(work: Work, busy: Busy, trace: Trace) -> Host:
     idle = busy.idle
     rows, unions = [], []
     for thread, operations in _feeding(work, busy.window).iter_rows():  # threads, not calls
-        calls = _near(work.calls_of(thread), busy.window)
+        calls = calls_near(work.calls_of(thread), busy.window.start_ns, busy.window.end_ns)
         by = _by_kind(calls, busy.window)
         blocked = by.pop("waits")
         unions.append((blocked, by["copy"] | by["synchronize"]))
@@ -125,10 +125,10 @@ def _feeding(work: Work, window: Window) -> pl.DataFrame:
     return feeding.sort("operations", "thread", descending=[True, False])
 
 
-def _near(calls: pl.DataFrame, window: Window) -> pl.DataFrame:
-    """The calls of a thread that overlap a window: a part of them, unless an early one lasts into it."""
-    calls = calls.head(int(np.searchsorted(times(calls["start_ns"]), window.end_ns)))
-    reaches = calls["end_ns"] > window.start_ns
+def calls_near(calls: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
+    """The calls of a thread (by start) that overlap a window: a part, not a copy, unless an early one lasts into it."""
+    calls = calls.head(int(np.searchsorted(times(calls["start_ns"]), high)))
+    reaches = calls["end_ns"] > low
     n = int(reaches.sum())
     near: pl.DataFrame = calls.tail(n) if reaches.tail(n).all() else calls.filter(reaches)
     return near

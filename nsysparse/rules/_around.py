@@ -150,7 +150,8 @@ def _samples(scene: Scene, copies: pl.DataFrame, silences: dict[int, Intervals])
     if not recording.samples.height:
         return None
     inside = recording.samples_in(silences)
-    mine = scene.turns.filter(pl.col("thread").is_in(list(silences)))["call"]
+    traced = scene.turns_of(recording.call_stacks.by_call["call"])
+    mine = traced["call"].filter(traced["thread"].is_in(list(silences)))
     ours = copies["call"].drop_nulls().unique()
     foreign = set(recording.call_stacks.own_functions(mine.filter(~mine.is_in(ours.implode()))))
     own = set(recording.call_stacks.own_functions(ours)) - foreign

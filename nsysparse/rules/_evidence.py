@@ -88,7 +88,7 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
         "senders": senders(scene, copies),
         "call_paths": paths[:PATHS],
         "copies_with_path": sum(p["count"] for p in paths),
-        "cadence": cadence(burst_starts(copies), scene.work, window),
+        "cadence": cadence(burst_starts(copies), scene.beats),
     }
     if waits is not None:
         figures["threads"] = [
@@ -192,9 +192,10 @@ def worst_copies(copies: pl.DataFrame) -> tuple[tuple[int, int], ...]:
 
 def worst_spans(start: pl.Series, end: pl.Series) -> tuple[tuple[int, int], ...]:
     """The longest of many intervals."""
-    frame = pl.DataFrame({"start": start, "end": end}).drop_nulls()
-    took = pl.col("end") - pl.col("start")
-    longest = frame.top_k(WORST, by=[took, -pl.col("start")]).sort(took, "start", descending=[True, False])
+    took = end - start
+    least = took.top_k(WORST).min()
+    longest = pl.DataFrame({"start": start, "end": end, "took": took}).filter(pl.col("took") >= least)
+    longest = longest.sort("took", "start", descending=[True, False])
     return tuple((int(s), int(e)) for s, e in longest.select("start", "end").head(WORST).iter_rows())
 
 

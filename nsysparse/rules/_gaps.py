@@ -19,7 +19,7 @@ def gaps_of(scene: Scene) -> pl.DataFrame:
 
 def queued_time(scene: Scene) -> Intervals:
     """Idle time in which the next operation had been sent already: the device waits for another device or stream."""
-    gaps = gaps_of(scene).filter(~pl.col("late"))
+    gaps = scene.account.gaps.select("start_ns", "end_ns").filter(~scene.account.gaps["late"])
     return Intervals.union_of(gaps["start_ns"], gaps["end_ns"])
 
 

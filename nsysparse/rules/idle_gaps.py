@@ -29,6 +29,7 @@ from typing import Any
 
 import polars as pl
 
+from nsysparse.accounting.busy import union_of_rows
 from nsysparse.accounting.host import ACTIVITIES, NOTHING
 from nsysparse.accounting.idle import CLASS_NAMES, CLASSES_NS, UNKNOWN_THREAD
 from nsysparse.findings import Severity
@@ -188,7 +189,7 @@ def _nvtx(scene: Scene, gaps: pl.DataFrame) -> tuple[list[dict[str, Any]], int |
     """Gaps by the NVTX path of their thread in their middle, and how much of them lies outside all ranges."""
     ranges = scene.work.ranges
     known = gaps.filter(pl.col("thread").is_not_null())
-    if not ranges.frame.filter("push_pop").height or not known.height:
+    if not ranges.frame["push_pop"].any() or not known.height:
         return [], None
     path, _ = ranges.path_of(known["thread"], (known["start_ns"] + known["end_ns"]) // 2)
     by = (
@@ -200,8 +201,8 @@ def _nvtx(scene: Scene, gaps: pl.DataFrame) -> tuple[list[dict[str, Any]], int |
     )
     outside = 0
     for (thread,), part in known.group_by("thread", maintain_order=True):
-        mine = ranges.frame.filter(pl.col("push_pop") & (pl.col("depth") == 1) & (pl.col("thread") == thread))
-        union = Intervals.union_of(mine["start_ns"], mine["end_ns"])
+        outermost = pl.col("push_pop") & (pl.col("depth") == 1) & (pl.col("thread") == thread)
+        union = union_of_rows(ranges.frame.select(pl.col("start_ns", "end_ns").filter(outermost)))
         outside += int(part["gap_ns"].sum()) - int(union.covered(part["start_ns"], part["end_ns"]).sum())
     rows = [
         {"nvtx": r["nvtx"] if r["path"] else None, "gaps": r["gaps"], "idle_ns": r["idle_ns"]}
