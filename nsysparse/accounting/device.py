@@ -245,7 +245,8 @@ def _copy_tables(
 
 def _longest(gaps: pl.DataFrame, work: Work, host: Host, n: int = 100) -> pl.DataFrame:
     """The longest gaps with the name of their thread, their NVTX path and what the host did most."""
-    longest = gaps.top_k(n, by=["gap_ns", -pl.col("start_ns")]).sort("gap_ns", "start_ns", descending=[True, False])
+    least = gaps["gap_ns"].top_k(n).min()
+    longest = gaps.filter(pl.col("gap_ns") >= least).sort("gap_ns", "start_ns", descending=[True, False]).head(n)
     activities = [*ACTIVITIES, NOTHING, idling.UNKNOWN_THREAD]
     return (
         longest.with_columns(

@@ -116,6 +116,11 @@ def slim(gaps: pl.DataFrame) -> pl.DataFrame:
     return gaps.with_columns(c for c in small if c.dtype in (pl.Int8, pl.Int16))  # larger ones would not add up
 
 
+def class_of(lengths: pl.Series) -> Index:
+    """The number of the class (CLASSES_NS) of each length."""
+    return np.searchsorted(CLASSES_NS, lengths.to_numpy(), side="right") - 1
+
+
 def class_gaps(gaps: pl.DataFrame, busy: Busy) -> pl.DataFrame:
     """Gaps by length.
 
@@ -123,11 +128,9 @@ def class_gaps(gaps: pl.DataFrame, busy: Busy) -> pl.DataFrame:
         ``length`` (class), ``count``, ``idle_ns``, ``idle_ratio`` (of the window), one column an activity (ns).
     """
     activities = [*ACTIVITIES, NOTHING, UNKNOWN_THREAD]
-    classed = gaps.with_columns(
-        number=pl.sum_horizontal([(pl.col("gap_ns") >= c).cast(pl.Int64) for c in CLASSES_NS]) - 1
-    )
+    number = pl.Series("number", class_of(gaps["gap_ns"]))
     return (
-        classed.group_by("number")
+        gaps.group_by(number)
         .agg(
             pl.len().cast(pl.Int64).alias("count"),
             pl.col("gap_ns").sum().alias("idle_ns"),

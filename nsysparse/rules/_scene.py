@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsysparse.accounting.busy import union_of_rows
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.accounting.host import calls_near
 from nsysparse.integrity import Verdict
@@ -85,6 +86,11 @@ class Scene:
     def idle(self) -> Intervals:
         """The part of ``lost`` in which nothing at all ran."""
         return self.account.busy.idle.clip(self.begin_ns, self.account.window.end_ns) - self.holes
+
+    def idle_in(self, gaps: pl.DataFrame) -> Intervals:
+        """The part of ``idle`` that lies in some of the device's gaps."""
+        window = self.account.window
+        return union_of_rows(gaps).clip(self.begin_ns, window.end_ns) - self.holes
 
     @cached_property
     def wall_ns(self) -> int:

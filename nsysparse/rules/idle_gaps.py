@@ -31,7 +31,7 @@ import polars as pl
 
 from nsysparse.accounting.busy import union_of_rows
 from nsysparse.accounting.host import ACTIVITIES, NOTHING
-from nsysparse.accounting.idle import CLASS_NAMES, CLASSES_NS, UNKNOWN_THREAD
+from nsysparse.accounting.idle import CLASS_NAMES, UNKNOWN_THREAD, class_of
 from nsysparse.findings import Severity
 from nsysparse.intervals import Intervals
 from nsysparse.rules._evidence import Found, judge, make, window_phrase, worst_spans
@@ -104,12 +104,12 @@ def check(scene: Scene) -> Iterable[Found]:
     taken = scene.claimed.covered(gaps["start_ns"], gaps["end_ns"])
     gaps = gaps.filter(pl.Series(taken, dtype=pl.Int64) < 0.5 * pl.col("gap_ns"))
     gaps = gaps.with_columns(
-        length=pl.sum_horizontal([(pl.col("gap_ns") >= c).cast(pl.Int64) for c in CLASSES_NS]) - 1,
+        length=pl.Series(class_of(gaps["gap_ns"])),
         decile=pl.Series(scene.deciles(gaps["end_ns"])),
     )
     habit = (pl.len() >= scene.settings[f"{ID}.recurring"]) & (pl.col("decile").n_unique() >= RECURS_IN)
     often = gaps.filter(habit.over("length"))
-    claim = (Intervals.union_of(often["start_ns"], often["end_ns"]) & scene.lost) - scene.claimed
+    claim = scene.idle_in(often) - scene.claimed
     by_thread = {
         int(t): Intervals.union_of(g["start_ns"], g["end_ns"]) & claim
         for (t,), g in often.group_by("thread", maintain_order=True)

@@ -70,7 +70,7 @@ def check(scene: Scene) -> Iterable[Found]:
     """Price idle time that ended with a launch from inside a sequence of launches."""
     gaps = gaps_of(scene)
     gaps = gaps.select("start_ns", "end_ns", "gap_ns", "thread").filter(gaps["launching"])
-    claim = (Intervals.union_of(gaps["start_ns"], gaps["end_ns"]) & scene.lost) - scene.claimed
+    claim = scene.idle_in(gaps) - scene.claimed
     figures = _figures(scene, gaps, claim)
     if figures is None or gaps.height < 10 or scene.seen_in(gaps["end_ns"]) < RECURS_IN:
         return
