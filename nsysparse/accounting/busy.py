@@ -96,6 +96,22 @@ def union_of_rows(frame: pl.DataFrame) -> Intervals:
     return Intervals.union_of(frame["start_ns"], frame["end_ns"])
 
 
+def union_by_thread(frame: pl.DataFrame) -> dict[int, Intervals]:
+    """When any of the rows of each thread was going on, threads in the order in which they appear; without NULL."""
+    known = frame.select("thread", "start_ns", "end_ns").drop_nulls("thread")
+    thread, start, end = (times(c) for c in known)
+    if not (thread[1:] != thread[:-1]).any():
+        return {int(thread[0]): Intervals.union_of(start, end)} if thread.size else {}
+    distinct, first, code = np.unique(thread, return_index=True, return_inverse=True)
+    order = np.argsort(code, kind="stable")
+    cuts = np.searchsorted(code[order], np.arange(distinct.size + 1))
+    found = {}
+    for i in np.argsort(first):  # threads, not rows
+        rows = order[cuts[i] : cuts[i + 1]]
+        found[int(distinct[i])] = Intervals.union_of(start[rows], end[rows])
+    return found
+
+
 def _pending(kernels: pl.DataFrame) -> Intervals:
     """When some kernel had been submitted (its launch had returned) and had not started."""
     known = kernels.select("call_end_ns", "start_ns").drop_nulls()

@@ -12,7 +12,7 @@ import polars as pl
 from nsysparse import schema
 from nsysparse.accounting.busy import Busy, union_of_rows
 from nsysparse.accounting.windows import Window
-from nsysparse.intervals import Intervals, Times, pairs, times
+from nsysparse.intervals import Index, Intervals, Times, pairs, times
 from nsysparse.joins.calls import DOES
 from nsysparse.joins.work import GPU_TABLES, Work
 from nsysparse.source import Trace
@@ -82,16 +82,15 @@ def thread_names(trace: Trace, threads: pl.Series) -> pl.DataFrame:
 
 def measure_host(work: Work, busy: Busy, trace: Trace) -> Host:
     """Account for the threads that sent work to this device inside the window."""
-    idle = busy.idle
+    idle, calls = busy.idle, ThreadCalls(work.calls)
     rows, unions = [], []
     for thread, operations in _feeding(work, busy.window).iter_rows():  # threads, not calls
-        calls = calls_near(work.calls_of(thread), busy.window.start_ns, busy.window.end_ns)
-        by = _by_kind(calls, busy.window)
+        n, by = _by_kind(calls, thread, busy.window)
         blocked = by.pop("waits")
         unions.append((blocked, by["copy"] | by["synchronize"]))
         rows.append(
             (
-                *(thread, operations, calls.height),
+                *(thread, operations, n),
                 *(union.length for union in by.values()),
                 *(blocked.length, blocked.length / busy.window.length_ns, (blocked & idle).length),
             )
@@ -125,24 +124,50 @@ def _feeding(work: Work, window: Window) -> pl.DataFrame:
     return feeding.sort("operations", "thread", descending=[True, False])
 
 
-def calls_near(calls: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
-    """The calls of a thread (by start) that overlap a window: a part, not a copy, unless an early one lasts into it."""
-    calls = calls.head(int(np.searchsorted(times(calls["start_ns"]), high)))
-    reaches = calls["end_ns"] > low
-    n = int(reaches.sum())
-    near: pl.DataFrame = calls.tail(n) if reaches.tail(n).all() else calls.filter(reaches)
-    return near
+class ThreadCalls:
+    """All calls as arrays, by thread and start: with many threads, to cut up a frame would cost more than the work.
+
+    Attributes:
+        start: Starts, ns.
+        end: Ends.
+        does: Number of the function in DOES.
+    """
+
+    def __init__(self, calls: pl.DataFrame) -> None:
+        self._thread, self._waits = calls["thread"].to_numpy(), calls["waits"]
+        self.start, self.end = times(calls["start_ns"]), times(calls["end_ns"])
+        self.does = calls["does"].to_physical().to_numpy()
+
+    def of(self, thread: int) -> slice:
+        """The rows of a thread."""
+        low, high = np.searchsorted(self._thread, (thread, thread + 1))
+        return slice(int(low), int(high))
+
+    def waiting(self, thread: int) -> Index:
+        """The rows of a thread's calls that wait."""
+        rows = self.of(thread)
+        waiting: Index = np.flatnonzero(self._waits[rows].to_numpy()) + rows.start
+        return waiting
 
 
-def _by_kind(calls: pl.DataFrame, window: Window) -> dict[str, Intervals]:
-    """When a thread was inside calls of each kind of the threads' table, and inside such that wait."""
-    start, end, does = times(calls["start_ns"]), times(calls["end_ns"]), calls["does"].to_physical().to_numpy()
+def rows_near(start: Times, end: Times, low: int, high: int) -> slice | Index:
+    """The rows of calls (by start) that overlap a window: one piece, unless an early call lasts into it."""
+    after = int(np.searchsorted(start, high))
+    reaches = end[:after] > low
+    first = after - int(np.count_nonzero(reaches))
+    return slice(first, after) if reaches[first:].all() else np.flatnonzero(reaches)
+
+
+def _by_kind(calls: ThreadCalls, thread: int, window: Window) -> tuple[int, dict[str, Intervals]]:
+    """Number of a thread's calls in a window; when it was in those of each kind of its table, and in such that wait."""
+    low, high = window.start_ns, window.end_ns
+    mine = calls.of(thread)
+    near = rows_near(calls.start[mine], calls.end[mine], low, high)
+    start, end, does = calls.start[mine][near], calls.end[mine][near], calls.does[mine][near]
     kinds = {kind: np.flatnonzero(chosen[does]) for kind, chosen in _COUNTED.items()}
-    kinds["waits"] = np.flatnonzero(calls["waits"].to_numpy())
-    return {
-        kind: Intervals.union_of(start[rows], end[rows]).clip(window.start_ns, window.end_ns)
-        for kind, rows in kinds.items()
-    }
+    by = {kind: Intervals.union_of(start[rows], end[rows]).clip(low, high) for kind, rows in kinds.items()}
+    rows = calls.waiting(thread)
+    return start.size, {**by, "waits": Intervals.union_of(calls.start[rows], calls.end[rows]).clip(low, high)}
 
 
 @dataclass(frozen=True)
@@ -183,7 +208,7 @@ class Activity:
 
     def __init__(self, work: Work, trace: Trace) -> None:
         """Read what the export holds of the host; a thread is worked out when first asked for."""
-        self._work = work
+        self._calls = ThreadCalls(work.calls)
         self._osrt = trace.frame("osrt").filter(pl.col("end_ns") > pl.col("start_ns"))
         self._overheads = trace.frame("overheads").filter(pl.col("end_ns") > pl.col("start_ns"))
         self._known: dict[int, Stretches] = {}
@@ -205,11 +230,10 @@ class Activity:
         self._known.clear()
 
     def _work_out(self, thread: int) -> Stretches:
-        mine, calls = pl.col("thread") == thread, self._work.calls_of(thread)
+        mine, calls, rows = pl.col("thread") == thread, self._calls, self._calls.of(thread)
         overhead = union_of_rows(self._overheads.filter(mine | pl.col("thread").is_null()))
         os_runtime = union_of_rows(self._osrt.filter(mine))
-        start, end = times(calls["start_ns"]), times(calls["end_ns"])
-        activity = _ACTIVITY[calls["does"].to_physical().to_numpy()]
+        start, end, activity = calls.start[rows], calls.end[rows], _ACTIVITY[calls.does[rows]]
         apart = (start[1:] >= end[:-1]).all()  # no call inside another, as it mostly is: no two share an instant
         if apart and not len(overhead) and not len(os_runtime):
             return Stretches(start, end, activity)

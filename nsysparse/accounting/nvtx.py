@@ -77,19 +77,16 @@ def _own_figures(work: Work, kernels: pl.DataFrame, copies: pl.DataFrame, busy: 
 
 def _with_ancestors(own: pl.DataFrame, paths: pl.DataFrame) -> pl.DataFrame:
     """Figures of each path with everything below it; one step a level."""
-    parent = paths["parent"]
-    level, parts = own, [own]
-    while level.filter(pl.col("path") > 0).height:
-        level = (
-            level.filter(pl.col("path") > 0)
-            .with_columns(path=pl.col("path").replace_strict(paths["path"], parent, return_dtype=pl.Int32))
-            .filter(pl.col("path") > 0)
-            .group_by("path", "path_by")
-            .agg(pl.col(FIGURES).sum())
-        )
-        parts.append(level)
+    parent = paths["parent"].to_numpy()  # paths are numbered by their rows
+    row, path = np.arange(own.height), own["path"].to_numpy()
+    rows, above = [row], [path]
+    while row.size:
+        row, path = row[parent[path] > 0], parent[path][parent[path] > 0]
+        rows.append(row)
+        above.append(path)
+    figures = own.select("path_by", *FIGURES)[np.concatenate(rows)]
     return (
-        pl.concat([p.select("path", "path_by", *FIGURES) for p in parts])
+        figures.with_columns(path=pl.Series(np.concatenate(above), dtype=pl.Int32))
         .group_by("path", "path_by")
         .agg(pl.col(f).sum().alias(f"total_{f}") for f in FIGURES)
     )

@@ -8,9 +8,10 @@ import numpy as np
 import polars as pl
 
 from nsysparse.accounting.busy import Busy, in_window
+from nsysparse.accounting.host import ThreadCalls
 from nsysparse.accounting.windows import Repeats, match_ranges, ranges_in
 from nsysparse.errors import UsageError
-from nsysparse.intervals import Intervals
+from nsysparse.intervals import Intervals, times
 from nsysparse.joins.nesting import FOREVER, Nesting
 from nsysparse.joins.ranges import IN_TIME
 from nsysparse.joins.work import Work
@@ -184,10 +185,8 @@ def _blocked(ranges: pl.DataFrame, work: Work) -> np.ndarray:
     """Time that each request's own thread was inside a call that waits, ns."""
     blocked = np.zeros(ranges.height, np.int64)
     end = ranges["end_ns"].clip(upper_bound=FOREVER).to_numpy()
-    for thread in ranges["thread"].unique().to_list():
-        here = (ranges["thread"] == thread).to_numpy()
-        calls = work.calls_of(thread)
-        waits = calls["waits"].arg_true()
-        union = Intervals.union_of(calls["start_ns"].gather(waits), calls["end_ns"].gather(waits))
-        blocked[here] = union.covered(ranges["start_ns"].to_numpy()[here], end[here])
+    start, threads, calls = times(ranges["start_ns"]), ranges["thread"].to_numpy(), ThreadCalls(work.calls)
+    for thread in np.unique(threads).tolist():
+        here, rows = np.flatnonzero(threads == thread), calls.waiting(thread)
+        blocked[here] = Intervals.union_of(calls.start[rows], calls.end[rows]).covered(start[here], end[here])
     return blocked

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from nsysparse.accounting.busy import union_by_thread
 from nsysparse.intervals import Intervals
 from nsysparse.rules._scene import Scene
 
@@ -104,10 +105,7 @@ def waits_in(scene: Scene, calls: pl.DataFrame) -> Waits:
     """Calls of the threads that feed the device, by thread."""
     mine = calls.filter(pl.col("thread").is_in(scene.feeders))
     window = scene.account.window
-    spans = {
-        int(thread): Intervals.union_of(part["start_ns"], part["end_ns"]).clip(window.start_ns, window.end_ns)
-        for (thread,), part in mine.group_by("thread", maintain_order=True)
-    }
+    spans = {t: union.clip(window.start_ns, window.end_ns) for t, union in union_by_thread(mine).items()}
     return Waits(spans, mine)
 
 
@@ -184,5 +182,5 @@ def latency_ratio(scene: Scene, by_thread: Mapping[int, Intervals], of_all: Inte
     inside, none = 0, Intervals.none()
     for thread, (start, end) in scene.latencies.items():
         claim = by_thread.get(thread, none) | (of_all or none)
-        inside += int(claim.covered(start, end).sum())
+        inside += int(claim.covered(start, end).sum()) if len(claim) else 0
     return inside / total

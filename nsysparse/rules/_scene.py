@@ -12,16 +12,14 @@ import polars as pl
 
 from nsysparse.accounting.busy import union_of_rows
 from nsysparse.accounting.device import DeviceAccount
-from nsysparse.accounting.host import calls_near
 from nsysparse.integrity import Verdict
 from nsysparse.intervals import Index, Intervals, Times, times
-from nsysparse.joins.calls import WORK
 from nsysparse.joins.work import GPU_TABLES, Work
 from nsysparse.rules._periods import Beats
 from nsysparse.rules._recording import Recording
 from nsysparse.rules._roles import assign_roles
+from nsysparse.rules._turns import take_turns
 
-PAUSE_NS = 1_000_000  # a host pause longer than this ends a burst of copies
 DECILES = 10
 UNKNOWN_KIND, NO_COPY = -2, -1  # beside the kinds of copies
 HOLE_SIGNS = ("id_jumps", "empty_ranges", "tail")  # checks whose holes have a beginning and an end
@@ -112,36 +110,9 @@ class Scene:
 
     @cached_property
     def turns(self) -> pl.DataFrame:
-        """The calls of the threads that send this device work, in their order, around the window.
-
-        Returns:
-            ``call``, ``start_ns``, ``end_ns``, ``thread``, ``name``, ``does``, ``failed`` and ``waits`` of
-            ``work.calls`` in ``thread``, ``start_ns`` order, plus ``turn`` (row number), ``pause_ns`` (silence of the
-            thread before it), ``stretch`` (number of the stretch without a pause) and ``last_work`` (the thread's last
-            call that sent work, itself included).
-        """
-        window = self.account.window
-        threads = pl.concat(
-            [self.account.host.threads["thread"], self.account.copies["thread"].drop_nulls().unique()]
-        ).unique()
-        sends = pl.any_horizontal([pl.col("does") == d for d in WORK])
-        reach = pl.col("end_ns").cum_max().shift(1)
-        turns = [
-            calls_near(self.work.calls_of(t), window.start_ns - 1, window.end_ns + 1).select(
-                *("call", "start_ns", "end_ns", "thread", "name", "does", "failed", "waits"),
-                last_work=pl.when(sends).then("call").forward_fill(),
-                pause_ns=pl.col("start_ns") - reach,
-            )
-            for t in threads.sort()
-        ]
-        calls = (
-            pl.concat(turns) if turns else self.work.calls.head(0).with_columns(last_work="call", pause_ns="start_ns")
-        )
-        return (
-            calls.with_columns(stretch=(pl.col("pause_ns") > PAUSE_NS).fill_null(True).cum_sum())
-            .with_row_index("turn")
-            .with_columns(pl.col("turn").cast(pl.Int64))
-        )
+        """The calls of the threads that send this device work, see :func:`nsysparse.rules._turns.take_turns`."""
+        threads = [self.account.host.threads["thread"], self.account.copies["thread"].drop_nulls().unique()]
+        return take_turns(self.work, pl.concat(threads).to_list(), self.account.window)
 
     @cached_property
     def syncs(self) -> pl.DataFrame:

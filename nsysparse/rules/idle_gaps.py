@@ -29,7 +29,7 @@ from typing import Any
 
 import polars as pl
 
-from nsysparse.accounting.busy import union_of_rows
+from nsysparse.accounting.busy import union_by_thread, union_of_rows
 from nsysparse.accounting.host import ACTIVITIES, NOTHING
 from nsysparse.accounting.idle import CLASS_NAMES, UNKNOWN_THREAD, class_of
 from nsysparse.findings import Severity
@@ -110,11 +110,7 @@ def check(scene: Scene) -> Iterable[Found]:
     habit = (pl.len() >= scene.settings[f"{ID}.recurring"]) & (pl.col("decile").n_unique() >= RECURS_IN)
     often = gaps.filter(habit.over("length"))
     claim = scene.idle_in(often) - scene.claimed
-    by_thread = {
-        int(t): Intervals.union_of(g["start_ns"], g["end_ns"]) & claim
-        for (t,), g in often.group_by("thread", maintain_order=True)
-        if t is not None
-    }
+    by_thread = {t: union & claim for t, union in union_by_thread(often).items()}
     latency = latency_ratio(scene, by_thread)
     cost = Price(claim.length, claim, by_thread, 0, 0, 0, None, 0, latency, of_calls=False)
     judged = judge(scene, ID, cost.wall_ratio(scene), "medium")
@@ -228,12 +224,7 @@ def _os_functions(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, Any]]:
 
 def _sampled(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, Any]]:
     """Functions of the program in CPU samples of the gaps' threads, most samples first."""
-    instants = {
-        int(thread): Intervals.union_of(part["start_ns"], part["end_ns"])
-        for (thread,), part in gaps.group_by("thread", maintain_order=True)
-        if thread is not None
-    }
-    inside = scene.recording.samples_in(instants)
+    inside = scene.recording.samples_in(union_by_thread(gaps))
     if not inside.height:
         return []
     frames = scene.recording.call_stacks.functions(inside["stack"]).filter("own")

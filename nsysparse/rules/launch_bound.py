@@ -25,7 +25,7 @@ from typing import Any
 
 import polars as pl
 
-from nsysparse.accounting.busy import in_window
+from nsysparse.accounting.busy import in_window, union_by_thread
 from nsysparse.intervals import Intervals
 from nsysparse.rules._evidence import Found, judge, lower_median, make, thread_name, window_phrase, worst_spans
 from nsysparse.rules._frameworks import CUDA, JAX, LLAMA_CPP, PYTORCH, worded
@@ -74,11 +74,7 @@ def check(scene: Scene) -> Iterable[Found]:
     figures = _figures(scene, gaps, claim)
     if figures is None or gaps.height < 10 or scene.seen_in(gaps["end_ns"]) < RECURS_IN:
         return
-    by_thread = {
-        int(t): (Intervals.union_of(g["start_ns"], g["end_ns"]) & claim)
-        for (t,), g in gaps.group_by("thread", maintain_order=True)
-        if t is not None
-    }
+    by_thread = {t: union & claim for t, union in union_by_thread(gaps).items()}
     latency = latency_ratio(scene, by_thread)
     cost = Price(claim.length, claim, by_thread, 0, 0, 0, None, 0, latency, of_calls=False)
     slower = figures["launch_interval_ns"] > figures["kernel_median_ns"]
