@@ -132,6 +132,11 @@ class Intervals:
         np.cumsum(self.end - self.start, out=total[1:])
         return np.where(e > s, self._before(e, total) - self._before(s, total), 0)
 
+    def shared(self, other: Intervals) -> int:
+        """Time in both, ns: the length of their intersection, without making it."""
+        few, many = sorted((self, other), key=len)
+        return int(many.covered(few.start, few.end).sum())
+
     def contains(self, instants: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """For each of many instants, whether it lies in this set."""
         t = times(instants)

@@ -58,6 +58,8 @@ def detail_copies(work: Work, busy: Busy) -> pl.DataFrame:
 
 def _peers(copies: pl.DataFrame, work: Work) -> pl.Series:
     """The two devices of each peer copy, ``GPU 0 to GPU 1``, by the table that maps ordinals; NULL for other copies."""
+    if not (copies["kind"] == schema.PEER_KIND).any():
+        return pl.repeat(None, copies.height, dtype=pl.String, eager=True).alias("peer")
     sides = copies.select("kind", "process", "src_ordinal", "dst_ordinal")
     for side in ("src", "dst"):
         sides = sides.join(

@@ -142,15 +142,15 @@ class DeviceAccount:
     def _figures(self) -> dict[str, Any]:
         summary = self.busy.summary()
         length = self.window.length_ns
-        blocked = self.host.feeder_in_copy_or_sync & self.busy.exposed
-        idle_waiting = self.host.blocked & self.busy.idle
+        blocked = self.host.feeder_in_copy_or_sync.shared(self.busy.exposed)
+        idle_waiting = self.host.blocked.shared(self.busy.idle)
         return summary | {
-            "host_blocked_in_copies_ns": blocked.length,
-            "host_blocked_in_copies_ratio": blocked.length / length,
+            "host_blocked_in_copies_ns": blocked,
+            "host_blocked_in_copies_ratio": blocked / length,
             "host_in_copy_or_sync_ns": self.host.in_copy_or_sync.clip(self.window.start_ns, self.window.end_ns).length,
             "host_blocked_ns": self.host.blocked.length,
-            "idle_while_host_blocked_ns": idle_waiting.length,
-            "idle_while_host_blocked_ratio": idle_waiting.length / length,
+            "idle_while_host_blocked_ns": idle_waiting,
+            "idle_while_host_blocked_ratio": idle_waiting / length,
             "sm_fill_ratio": self.sm_fill,
             "hole_ns": self.hole.length,
             "hole_ratio": self.hole.length / length,

@@ -32,9 +32,9 @@ _BY_FUNCTION = {
 }
 # Number of the activity (its place in ACTIVITIES) of calls of each function.
 _ACTIVITY = np.array([ACTIVITIES.index(_BY_FUNCTION.get(does, OTHER_CALL)) for does in DOES.categories], np.int8)
-# Columns of the threads' table -> which functions they add up.
+# Columns of the threads' table -> numbers of the functions that they add up.
 _COUNTED = {
-    kind: np.isin(DOES.categories.to_list(), functions)
+    kind: [DOES.categories.to_list().index(f) for f in functions]
     for kind, functions in {
         "launch": ["launch", "graph launch"],
         "copy": ["copy"],
@@ -42,6 +42,7 @@ _COUNTED = {
         "allocate": ["allocate"],
     }.items()
 }
+PIECE = 1 << 16  # intervals looked at together: what is worked out for them stays in the processor's cache
 REMEMBERED = 16  # threads whose activities are kept: those of one device, as a rule
 NAMES_UNKNOWN = "(unnamed thread)"
 
@@ -92,7 +93,7 @@ def measure_host(work: Work, busy: Busy, trace: Trace) -> Host:
             (
                 *(thread, operations, n),
                 *(union.length for union in by.values()),
-                *(blocked.length, blocked.length / busy.window.length_ns, (blocked & idle).length),
+                *(blocked.length, blocked.length / busy.window.length_ns, blocked.shared(idle)),
             )
         )
     table = pl.DataFrame(
@@ -164,7 +165,7 @@ def _by_kind(calls: ThreadCalls, thread: int, window: Window) -> tuple[int, dict
     mine = calls.of(thread)
     near = rows_near(calls.start[mine], calls.end[mine], low, high)
     start, end, does = calls.start[mine][near], calls.end[mine][near], calls.does[mine][near]
-    kinds = {kind: np.flatnonzero(chosen[does]) for kind, chosen in _COUNTED.items()}
+    kinds = {kind: np.flatnonzero(np.logical_or.reduce([does == f for f in _COUNTED[kind]])) for kind in _COUNTED}
     by = {kind: Intervals.union_of(start[rows], end[rows]).clip(low, high) for kind, rows in kinds.items()}
     rows = calls.waiting(thread)
     return start.size, {**by, "waits": Intervals.union_of(calls.start[rows], calls.end[rows]).clip(low, high)}
@@ -194,6 +195,12 @@ class Stretches:
 
     def during(self, start: Times, end: Times) -> Times:
         """For each of many disjoint intervals, how many ns lie in each activity: a row an activity."""
+        spent = np.zeros((len(ACTIVITIES), start.size), np.int64)
+        for piece in (slice(at, at + PIECE) for at in range(0, start.size, PIECE)):
+            spent[:, piece] = self._during(start[piece], end[piece])
+        return spent
+
+    def _during(self, start: Times, end: Times) -> Times:
         low = np.searchsorted(self.end, start, side="right")
         high = np.searchsorted(self.start, end, side="left")
         interval, mine = pairs(low, high)

@@ -11,6 +11,7 @@ import math
 import re
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from nsysparse.errors import UsageError
@@ -105,12 +106,9 @@ def repeated_ranges(work: Work) -> Repeats | None:
     candidates = repeats.filter(pl.col("path").is_in([p for p in repeating if outermost[p] == p]))
     if not candidates.height:
         return None
-    counts = sent_by.group_by("path").len()
-    sent = (
-        counts.with_columns(path=pl.Series([outermost[p] for p in counts["path"].to_list()], dtype=pl.Int32))
-        .group_by("path")
-        .agg(pl.col("len").sum().cast(pl.Int64).alias("sent"))
-    )
+    number = np.zeros(len(parents), np.int64)
+    np.add.at(number, outermost, np.bincount(sent_by["path"].to_numpy(), minlength=len(parents)))
+    sent = pl.DataFrame({"path": np.arange(number.size, dtype=np.int32), "sent": number}).filter(pl.col("sent") > 0)
     best = (
         candidates.join(sent, on="path")
         .join(work.ranges.paths, on="path")

@@ -121,7 +121,7 @@ def _figures(scene: Scene, gaps: pl.DataFrame, claim: Intervals) -> dict[str, An
         "gaps": gaps.height,
         "gap_median_ns": lower_median(gaps["gap_ns"]),
         "empty_queue_ratio": min(gaps.height / took.len(), 1.0),
-        "idle_in_launch_calls_ns": (calls & claim).length,
+        "idle_in_launch_calls_ns": calls.shared(claim),
         "threads": [
             {"thread": thread_name(scene, t), "launches": int(n)}
             for t, n in launches.group_by("thread")
