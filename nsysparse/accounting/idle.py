@@ -9,6 +9,7 @@ import polars as pl
 from nsysparse.accounting.busy import Busy
 from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host
 from nsysparse.intervals import Index, Intervals, Times, pairs, times
+from nsysparse.joins.calls import rows_by
 from nsysparse.joins.work import GPU_TABLES, Work
 
 CLASSES_NS = (0, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
@@ -98,15 +99,12 @@ def _activity(gaps: pl.DataFrame, work: Work, activity: Activity) -> pl.DataFram
     columns = {name: np.zeros(gaps.height, np.int64) for name in (*ACTIVITIES, NOTHING, UNKNOWN_THREAD)}
     path = np.zeros(gaps.height, np.int32)
     start, end = times(gaps["start_ns"]), times(gaps["end_ns"])
-    for thread in gaps["thread"].unique().to_list():  # threads, not gaps
-        here = gaps["thread"].eq_missing(thread).arg_true().to_numpy()
-        if thread is None:
-            columns[UNKNOWN_THREAD][here] = end[here] - start[here]
-            continue
+    nobody = gaps["thread"].is_null().to_numpy()
+    columns[UNKNOWN_THREAD][nobody] = (end - start)[nobody]
+    for thread, here in rows_by(gaps["thread"]) if not nobody.all() else ():  # threads, not gaps
         for name, spent in activity.during(thread, start[here], end[here]).items():
             columns[name][here] = spent
-        found, _ = work.ranges.path_of(pl.Series([thread] * here.size, dtype=pl.Int64), pl.Series(start[here]))
-        path[here] = found
+        path[here], _ = work.ranges.path_of(gaps["thread"][here], gaps["start_ns"][here])
     return pl.DataFrame({"path": path, **columns})
 
 

@@ -169,6 +169,8 @@ class _Owner:
 
     def of(self, ops: pl.DataFrame) -> pl.Series:
         """Request of each operation, -1 for none."""
+        if not ops.height:
+            return pl.Series([], dtype=pl.Int64)
         # A call placed "in time" belongs to the request of the thread whose range it was placed in.
         placed = (ops["path_by"] == IN_TIME).to_numpy()
         thread = ops["thread"].fill_null(0).to_numpy()

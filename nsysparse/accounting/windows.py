@@ -88,17 +88,16 @@ def repeated_ranges(work: Work) -> Repeats | None:
     (NCCL, cuDNN) repeats too, and is no step of the program.
     """
     sent_by = pl.concat(getattr(work, name).select("process", "path") for name in GPU_TABLES)
+    processes = sent_by["process"].unique()
     candidate = (
-        pl.col("push_pop")
-        & (pl.col("domain") == 0)
-        & pl.col("finished")
-        & pl.col("process").is_in(sent_by["process"].unique().implode())
+        pl.col("push_pop") & (pl.col("domain") == 0) & pl.col("finished") & pl.col("process").is_in(processes.implode())
     )
     ranges = work.ranges.frame
     took = ranges.select("path", "process", time=pl.col("end_ns") - pl.col("start_ns")).filter(
         ranges.select(c=candidate)["c"]
     )
-    each = took.group_by("path", "process").agg(pl.len().alias("n"), pl.col("time").sum())
+    by = ["path", "process"] if processes.len() > 1 else ["path"]
+    each = took.group_by(by).agg(pl.len().alias("n"), pl.col("time").sum())
     repeats = each.group_by("path").agg(pl.col("n").max(), pl.col("time").sum()).filter(pl.col("n") > 1)
     repeating = set(repeats["path"].to_list())
     parents = work.ranges.paths["parent"].to_list()

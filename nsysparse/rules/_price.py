@@ -161,8 +161,7 @@ def price(
 
 def _idle_after(scene: Scene, thread: int, spans: Intervals) -> Intervals:
     """Idle time right after each span, at most as long as the span had run beside kernels."""
-    busy = scene.account.busy
-    idle = busy.idle
+    busy, idle = scene.account.busy, scene.device_idle
     if not len(spans) or not len(idle):
         return Intervals.none()
     lead = busy.compute.covered(spans.start, spans.end)

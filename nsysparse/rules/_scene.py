@@ -63,7 +63,7 @@ class Scene:
     def forget(self) -> None:
         """Give back what takes memory; whoever asks for it again gets it worked out again."""
         self.gaps = None
-        for name in ("turns", "syncs", "allocations", "copies"):
+        for name in ("turns", "syncs", "allocations", "copies", "device_idle"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -81,9 +81,14 @@ class Scene:
         return self.account.busy.compute.gaps(self.begin_ns, self.account.window.end_ns) - self.holes
 
     @cached_property
+    def device_idle(self) -> Intervals:
+        """All of the window in which nothing ran."""
+        return self.account.busy.idle
+
+    @cached_property
     def idle(self) -> Intervals:
         """The part of ``lost`` in which nothing at all ran."""
-        return self.account.busy.idle.clip(self.begin_ns, self.account.window.end_ns) - self.holes
+        return self.device_idle.clip(self.begin_ns, self.account.window.end_ns) - self.holes
 
     def idle_in(self, gaps: pl.DataFrame) -> Intervals:
         """The part of ``idle`` that lies in some of the device's gaps."""
@@ -133,10 +138,12 @@ class Scene:
     @cached_property
     def copies(self) -> pl.DataFrame:
         """Copies that start in the window: ``account.copies`` plus ``direct``, ``burst``, ``decile`` and ``role``."""
-        copies = self.account.copies.filter("counted").with_columns(
+        copies = self.account.copies
+        copies = copies if copies["counted"].all() else copies.filter("counted")
+        copies = copies.with_columns(
             direct=(pl.col("does").cast(pl.String) == "copy").fill_null(False),
             waits=pl.col("waits").fill_null(False),
-            decile=pl.Series(self.deciles(self.account.copies.filter("counted")["start_ns"])),
+            decile=pl.Series(self.deciles(copies["start_ns"])),
         )
         copies = copies.join(self._bursts(), on="call", how="left", maintain_order="left")
         return assign_roles(copies, self)

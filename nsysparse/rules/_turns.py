@@ -29,9 +29,9 @@ def take_turns(work: Work, threads: Iterable[int], window: Window) -> pl.DataFra
     parts = [_around(work.calls_of(t), window) for t in sorted(set(threads))]
     calls = parts[0] if len(parts) == 1 else pl.concat([work.calls.head(0), *parts], rechunk=True)
     calls = calls.select(COLUMNS)
-    start, end, row = times(calls["start_ns"]), times(calls["end_ns"]), np.arange(calls.height)
+    start, end, row = times(calls["start_ns"]), times(calls["end_ns"]), np.arange(calls.height, dtype=np.int32)
     sends = calls.select(pl.any_horizontal([pl.col("does") == d for d in WORK])).to_series().to_numpy()
-    worked = np.maximum.accumulate(np.where(sends, row, -1))
+    worked = np.maximum.accumulate(np.where(sends, row, np.int32(-1)))
     pause, first, at = np.zeros_like(start), np.zeros(calls.height, np.bool_), 0
     for part in parts:  # threads, not calls
         mine = slice(at, at + part.height)
@@ -41,9 +41,9 @@ def take_turns(work: Work, threads: Iterable[int], window: Window) -> pl.DataFra
         at += part.height
     known = pl.Series(worked >= 0)
     return calls.with_columns(
-        last_work=pl.when(known).then(pl.col("call").gather(np.maximum(worked, 0))),
+        last_work=pl.when(known).then(pl.Series(calls["call"].to_numpy()[worked])),
         pause_ns=pl.when(pl.Series(~first)).then(pl.Series(pause)),
-        stretch=pl.Series(np.cumsum(first | (pause > PAUSE_NS))),
+        stretch=pl.Series(np.cumsum(first | (pause > PAUSE_NS), dtype=np.int32)),
         turn=pl.Series(row),
     )
 
