@@ -98,8 +98,9 @@ def union_of_rows(frame: pl.DataFrame) -> Intervals:
 
 def union_by_thread(frame: pl.DataFrame) -> dict[int, Intervals]:
     """When any of the rows of each thread was going on, threads in the order in which they appear; without NULL."""
-    known = frame.select("thread", "start_ns", "end_ns").drop_nulls("thread")
-    thread, start, end = (times(c) for c in known)
+    if frame["thread"].null_count():
+        frame = frame.drop_nulls("thread")
+    thread, start, end = (times(frame[c]) for c in ("thread", "start_ns", "end_ns"))
     if not (thread[1:] != thread[:-1]).any():
         return {int(thread[0]): Intervals.union_of(start, end)} if thread.size else {}
     distinct, first, code = np.unique(thread, return_index=True, return_inverse=True)

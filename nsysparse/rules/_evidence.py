@@ -154,8 +154,7 @@ def senders(scene: Scene, copies: pl.DataFrame) -> list[dict[str, Any]]:
 
 def thread_name(scene: Scene, thread: int | None) -> str | None:
     """Name and number of a thread that feeds the device."""
-    row = scene.account.host.threads.filter(pl.col("thread") == pl.lit(thread, pl.Int64))
-    return f"{row['name'][0]} ({row['tid'][0]})" if row.height else None
+    return None if thread is None else scene.thread_names.get(thread)
 
 
 def from_where(figures: dict[str, Any]) -> str:

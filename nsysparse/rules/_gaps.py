@@ -12,9 +12,10 @@ ELSEWHERE = 0.5  # share of a gap in waits of the host from which the gap is the
 
 def gaps_of(scene: Scene) -> pl.DataFrame:
     """As :func:`launch_gaps`, worked out once a device."""
-    if scene.gaps is None:
-        scene.gaps = launch_gaps(scene)
-    return scene.gaps
+    if "gaps" not in scene.found:
+        scene.found["gaps"] = launch_gaps(scene)
+    gaps: pl.DataFrame = scene.found["gaps"]
+    return gaps
 
 
 def queued_time(scene: Scene) -> Intervals:

@@ -41,7 +41,7 @@ class Scene:
         recording: Stacks, samples and OS runtime calls.
         settings: Every threshold by its full name.
         claimed: Instants that findings with a cause of their own have claimed so far.
-        gaps: The idle gaps with how they ended, once :mod:`nsysparse.rules._gaps` has worked them out.
+        found: What other modules worked out of this device for several rules, by name.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class Scene:
         self.recording = recording
         self.settings = settings
         self.claimed = Intervals.none()
-        self.gaps: pl.DataFrame | None = None
+        self.found: dict[str, Any] = {}
 
     def forget(self) -> None:
         """Give back what takes memory; whoever asks for it again gets it worked out again."""
-        self.gaps = None
+        self.found.clear()
         for name in ("turns", "syncs", "allocations", "copies", "device_idle"):
             self.__dict__.pop(name, None)
 
@@ -186,6 +186,14 @@ class Scene:
     def role(self, *names: str) -> pl.DataFrame:
         """The copies of some roles."""
         return self.copies.filter(pl.col("role").is_in(names))
+
+    @cached_property
+    def thread_names(self) -> dict[int, str]:
+        """Name and number of the threads that feed the device."""
+        return {
+            thread: f"{name} ({tid})"
+            for thread, name, tid in self.account.host.threads.select("thread", "name", "tid").iter_rows()
+        }
 
     @cached_property
     def latencies(self) -> dict[int, tuple[Times, Times]]:
