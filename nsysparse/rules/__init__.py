@@ -112,10 +112,11 @@ def run_rules(
     rules = sorted(load_rules(), key=lambda r: (getattr(r, "REST", False), r.ID))
     outcomes: list[Outcome] = []
     lost = []
+    rest = {r.ID for r in rules if getattr(r, "REST", False)}
     by_device = [r for r in rules if getattr(r, "SCOPE", "device") == "device"]
 
     def judge(scene: Scene) -> tuple[list[Outcome], list[tuple[int, str, int, float]]]:
-        split = _split(_on_device(by_device, scene), scene)
+        split = _split(_on_device(by_device, scene), scene, rest)
         scene.forget()
         return split
 
@@ -159,9 +160,8 @@ def _guarded(name: str, device: int | None, check: Callable[[], Iterable[Said]])
     return found or [Quiet(name, device)]
 
 
-def _split(said: list[Said], scene: Scene) -> tuple[list[Outcome], list[tuple[int, str, int, float]]]:
+def _split(said: list[Said], scene: Scene, rest: set[str]) -> tuple[list[Outcome], list[tuple[int, str, int, float]]]:
     """Give every instant without a kernel to one finding: causes of their own first, then the most to win."""
-    rest = {r.ID for r in load_rules() if getattr(r, "REST", False)}
     found = sorted(
         (s for s in said if isinstance(s, Found)),
         key=lambda f: (

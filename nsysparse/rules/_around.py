@@ -116,7 +116,7 @@ def _silences(scene: Scene, waits: Waits) -> tuple[dict[int, Intervals], int | N
 
     # A synchronization just before the first copy of a burst is part of it: it waits for what the copy needs.
     mine[:-1] |= synced[:-1] & mine[1:] & (thread[1:] == thread[:-1])
-    silent = (turns["pause_ns"] > 0).fill_null(False).to_numpy() & np.isin(thread, list(waits.spans))
+    silent = ((turns["pause_ns"] > 0).fill_null(False) & turns["thread"].is_in(list(waits.spans))).to_numpy()
     next_to = mine | before(mine)
     near, other = (
         turns.filter(pl.Series(silent & chosen)).with_columns(from_ns=pl.col("start_ns") - pl.col("pause_ns"))

@@ -172,11 +172,11 @@ class Scene:
         )
         copying = (sends["does"] == "copy").to_numpy()
         token = np.where(copying, UNKNOWN_KIND, NO_COPY)
-        kinds = self.account.copies.group_by("call").agg(pl.col("kind").first()).drop_nulls()
-        at = rows_among(sends["call"].to_numpy(), kinds["call"].to_numpy())
+        sent = self.account.copies.select("call", pl.col("kind").fill_null(UNKNOWN_KIND)).drop_nulls("call").reverse()
+        at = rows_among(sends["call"].to_numpy(), sent["call"].to_numpy())
         known = np.flatnonzero(at >= 0)
         known = known[copying[at[known]]]
-        token[at[known]] = kinds["kind"].to_numpy()[known]
+        token[at[known]] = sent["kind"].to_numpy()[known]  # of several copies the first, which comes last here
         begins = np.ones(sends.height, np.bool_)
         same = [v[1:] == v[:-1] for v in (token, *(sends[c].to_numpy() for c in ("thread", "stretch")))]
         begins[1:] = ~np.logical_and.reduce(same)

@@ -53,7 +53,7 @@ class CallStacks:
             function="name", shown=pl.when(pl.col("kind") == "python").then("label").otherwise("name"), own=own
         )
 
-    @property
+    @cached_property
     def frame_names(self) -> pl.Series:
         """Names and places of all frames, once."""
         frames = self.stacks.frames
