@@ -28,7 +28,7 @@ from nsysparse import schema
 from nsysparse.data import data_folder
 from nsysparse.errors import SchemaError, UsageError
 from nsysparse.source import Trace
-from nsysparse.source.reader import quoted
+from nsysparse.source.columns import quoted
 
 TYPES = {"int": pl.Int64(), "real": pl.Float64(), "text": pl.String()}
 _NAME = re.compile(r"^[a-z][a-z0-9_]*$")

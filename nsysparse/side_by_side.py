@@ -1,11 +1,12 @@
-"""Devices side by side: a device's figures need no other's, and the libraries that compute them let threads run."""
+"""Independent work side by side: the libraries that compute let other threads run."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -29,6 +30,33 @@ def side_by_side(work: Callable[[Given], Made], items: Iterable[Given], most: in
     with ThreadPoolExecutor(threads) as pool:
         try:
             return list(pool.map(work, items))
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+@contextmanager
+def aside(most: int) -> Iterator[Callable[[Callable[[], Any]], Callable[[], Any]]]:
+    """Begin work whose result is asked for later.
+
+    Args:
+        most: Threads at most; with one, or one core, work is done when it is begun.
+
+    Yields:
+        A function that takes the work, and returns a function that waits for its result or raises its error.
+    """
+    threads = min(os.cpu_count() or 1, most)
+    if threads < 2:
+
+        def now(work: Callable[[], Any]) -> Callable[[], Any]:
+            result = work()
+            return lambda: result
+
+        yield now
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            yield lambda work: pool.submit(work).result
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise

@@ -173,3 +173,10 @@ def test_a_command_that_fails_is_said_and_is_no_measure(tmp_path: Path) -> None:
     summary = harness.summarize([{**vars(failed), "floor": None}])
     assert summary["failed"] == 1
     assert summary["wall_s"] is None
+
+
+@pytest.mark.parametrize("shape", ["default", "deep", "unfinished", "equal"])
+def test_attribution_agrees_with_brute_force(recordings: dict[str, Path], shape: str) -> None:
+    said = tool("attribution", recordings[shape], "--kernels", 150)
+    assert int(said.split()[0]) > 100
+    assert said.endswith(" 0 differ\n")

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
+from nsysparse.joins.order import by_start, codes_of
 from nsysparse.shelf import PIECE_ROWS, Index
 from nsysparse.source import Trace
 
@@ -34,11 +35,30 @@ WORK = ("launch", "graph launch", "copy", "memset")
 OTHER = "other"
 DOES = pl.Enum([*FUNCTIONS, OTHER])
 NOWHERE = -(1 << 62)  # no string has this number
+DENSE_NAMES = 1 << 24  # below this a name is found by its number, beyond by search
 UNNAMED = "(name not in the export)"
 
 
 def load_calls(trace: Trace) -> pl.DataFrame:
-    """Every CUDA call of the recording, once, by thread and start.
+    """Every CUDA call of the recording, once, by thread and start; see :func:`make_calls`."""
+    return make_calls(read_api(trace), trace)
+
+
+def read_api(trace: Trace) -> pl.DataFrame:
+    """The canonical table ``api``, narrow, without rows that can be placed nowhere."""
+    api = trace.narrow("api", ("start_ns", "end_ns", "thread"))
+    if api["start_ns"].null_count() or api["thread"].null_count():
+        trace.left_out["api"] = api.select((pl.col("start_ns").is_null() | pl.col("thread").is_null()).sum()).item()
+        api = api.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
+    return api
+
+
+def make_calls(api: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Calls of API rows.
+
+    Args:
+        api: What :func:`read_api` returns.
+        trace: The recording, for its names.
 
     Returns:
         ``call`` (row number, Int32), ``start_ns``, ``end_ns``, ``thread``, ``process``, ``correlation``, ``name``
@@ -46,10 +66,6 @@ def load_calls(trace: Trace) -> pl.DataFrame:
         ``asynchronous`` (by its name: nothing else says it), ``failed``, ``reversed`` (it ends before it starts; its
         end is set to its start), ``callchain``.
     """
-    api = trace.narrow("api", ("start_ns", "end_ns", "thread"))
-    if api["start_ns"].null_count() or api["thread"].null_count():  # without these a call can be placed nowhere
-        trace.left_out["api"] = api.select((pl.col("start_ns").is_null() | pl.col("thread").is_null()).sum()).item()
-        api = api.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
     calls = trace.shelf.keep(_calls(api, trace))
     return calls.with_columns(pl.int_range(pl.len(), dtype=pl.Int32).alias("call"))
 
@@ -86,27 +102,14 @@ def _by_thread(api: pl.DataFrame) -> tuple[Index | None, list[int]]:
         Rows in that order, None where they are in it; and where to cut it between threads, into pieces that are large
         enough to be worth it.
     """
-    threads = api["thread"].unique().sort().to_numpy()
-    code = np.empty(api.height, np.min_scalar_type(threads.size))
-    thread, start = api["thread"].to_numpy(), api["start_ns"].to_numpy()
-    for low in range(0, api.height, PIECE_ROWS):
-        code[low : low + PIECE_ROWS] = np.searchsorted(threads, thread[low : low + PIECE_ROWS])
-    bounds = np.concatenate(([0], np.cumsum(np.bincount(code, minlength=threads.size)))).tolist()
-    ordered = bool((code[1:] >= code[:-1]).all())
-    order = np.arange(api.height) if ordered else np.argsort(code, kind="stable")  # few bits: numpy counts them
-    for low, high in pairwise(bounds):
-        part = order[low:high]
-        begun = start[part]
-        if (begun[1:] <= begun[:-1]).any():
-            end, ids = (api[c][part].fill_null(0).to_numpy() for c in ("end_ns", "correlation"))
-            again = np.lexsort((ids, end, begun))
-            ordered = ordered and bool((again[1:] > again[:-1]).all())
-            order[low:high] = part[again]
+    threads, codes = codes_of(api["thread"].to_numpy())
+    then = (api[c].fill_null(0).to_numpy() for c in ("end_ns", "correlation"))
+    order, bounds = by_start(codes, threads.size, api["start_ns"].to_numpy(), *then)
     cuts = [0]
-    for at in bounds[1:]:
+    for at in bounds[1:].tolist():
         if at - cuts[-1] >= PIECE_ROWS or at == api.height:
             cuts.append(at)
-    return None if ordered else order, cuts if len(cuts) > 1 else [0, 0]
+    return order, cuts if len(cuts) > 1 else [0, 0]
 
 
 def _functions(ids: pl.Series, trace: Trace) -> list[pl.Series]:
@@ -114,11 +117,17 @@ def _functions(ids: pl.Series, trace: Trace) -> list[pl.Series]:
     known = _describe(trace.strings(ids)).sort("name_id")
     unknown = pl.DataFrame({"name_id": [None], "name": [UNNAMED], "does": [OTHER], "asynchronous": [False]})
     table = pl.concat([known, unknown.cast(known.schema)])
-    named = known["name_id"].to_numpy()
-    wanted = ids.cast(pl.Int64).fill_null(NOWHERE).to_numpy() if ids.null_count() else ids.to_numpy()
-    at = np.searchsorted(named, wanted)
-    there = named[np.minimum(at, named.size - 1)] == wanted if named.size else np.zeros(wanted.size, np.bool_)
-    row = np.where(there, at, named.size).astype(np.uint32)
+    named = known["name_id"].cast(pl.Int64).to_numpy()
+    low, high = ids.min(), ids.max()
+    if not ids.null_count() and isinstance(low, int) and isinstance(high, int) and low >= 0 and high < DENSE_NAMES:
+        place = np.full(high + 1, named.size, np.uint32)
+        place[named] = np.arange(named.size)
+        row = place[ids.to_numpy()]
+    else:
+        wanted = ids.cast(pl.Int64).fill_null(NOWHERE).to_numpy()
+        at = np.searchsorted(named, wanted)
+        there = named[np.minimum(at, named.size - 1)] == wanted if named.size else np.zeros(wanted.size, np.bool_)
+        row = np.where(there, at, named.size).astype(np.uint32)
     return [table[c].gather(row) for c in ("name", "does", "asynchronous")]
 
 
@@ -221,18 +230,23 @@ def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
     for key, rows in rows_by(process):
         if key not in mine:
             continue
-        sent = work.select("correlation", "start_ns")[rows].with_columns(row=pl.Series(np.arange(work.height)[rows]))
-        sent = sent.filter(usable)
+        sent = work.select("correlation", "start_ns")[rows]
+        if not sent.select(usable.all()).item():
+            kept = sent.select(usable.fill_null(False)).to_series().to_numpy()
+            rows = np.arange(work.height)[rows][kept]
+            sent = sent.filter(kept)
         made = calls.select("correlation", "call", "start_ns")[mine[key]]
         made = made.filter(usable) if not made.select(usable.all()).item() else made
         if sent.height and made.height:
-            result[sent["row"].to_numpy()] = _look_up(sent, made)
+            result[rows] = _look_up(sent, made)
     return result
 
 
 def _look_up(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
     """The call of each operation within one process: by direct address where the ids are dense, else by search."""
-    wanted, ids = work["correlation"].cast(pl.Int64).to_numpy(), _wide(calls["correlation"])
+    wanted, ids = _wide(work["correlation"]), _wide(calls["correlation"])
+    if wanted.dtype != ids.dtype:
+        wanted, ids = wanted.astype(np.int64), ids.astype(np.int64)
     rows = calls["call"].to_numpy()
     low, high = int(ids.min()), int(ids.max())
     if high - low > 8 * ids.size + 1_000_000:
@@ -244,7 +258,9 @@ def _look_up(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
         table = np.full(high - low + 1, -1, rows.dtype)
         table[ids - low] = rows
         inside = (wanted >= low) & (wanted <= high)
-        found = np.where(inside, table[np.where(inside, wanted, low) - low], -1)
+        found = (
+            table[wanted - low] if inside.all() else np.where(inside, table[np.where(inside, wanted, low) - low], -1)
+        )
         repeated = bool((table[ids - low] != rows).any())
     return _latest_before(work, calls, found) if repeated else found
 

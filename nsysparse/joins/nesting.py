@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsysparse.intervals import Times, times
+from nsysparse.joins.order import by_start, codes_of, places_of
 
 FOREVER = np.iinfo(np.int64).max
 JUMPS = 64  # rounds of pointer jumping before the tree of maxima takes over
@@ -43,15 +44,18 @@ class Nesting:
         """
         g, s, e = times(group), times(start), times(end)
         row = np.flatnonzero(e >= s)
-        self._groups, codes = np.unique(g[row], return_inverse=True)
+        if row.size < e.size:
+            g, s, e = g[row], s[row], e[row]
+        self._groups, codes = codes_of(g)
+        order, bounds = by_start(codes, self._groups.size, s, -e)
+        if order is not None:
+            codes, s, e, row = codes[order], s[order], e[order], row[order]
         n = self._groups.size
-        s = np.concatenate((np.full(n, np.iinfo(np.int64).min), s[row]))
-        self._end = np.concatenate((np.full(n, FOREVER), e[row]))
-        codes = np.concatenate((np.arange(n), codes.ravel()))
-        self.row = np.concatenate((np.full(n, -1), row))
-        order = np.lexsort((self.row, -self._end, s, codes))
-        self._start, self._end, self.row, codes = s[order], self._end[order], self.row[order], codes[order]
-        self._first = np.searchsorted(codes, np.arange(n + 1))
+        self._first = bounds + np.arange(n + 1)
+        at = np.arange(row.size) + codes + 1  # a sentinel before each group
+        self._start = np.full(row.size + n, np.iinfo(np.int64).min)
+        self._end, self.row = np.full(row.size + n, FOREVER), np.full(row.size + n, -1)
+        self._start[at], self._end[at], self.row[at] = s, e, row
         self._tree: list[Times] | None = None
         self.parent = self._parents()
         self.depth = self._depths()
@@ -73,18 +77,17 @@ class Nesting:
         node = np.full(s.size, -1, np.int64)
         if not self._groups.size:
             return node
-        code = np.minimum(np.searchsorted(self._groups, g), self._groups.size - 1)
+        code = np.minimum(places_of(g, self._groups), self._groups.size - 1)
         known = self._groups[code] == g
-        same = code[1:] == code[:-1]
-        in_order = bool(((code[1:] > code[:-1]) | (same & (s[1:] >= s[:-1]))).all())
-        order = np.arange(s.size) if in_order else np.lexsort((s, code))
-        order = order[known[order]]
-        bounds = np.searchsorted(code[order], np.arange(self._groups.size + 1))
-        for i in np.flatnonzero(np.diff(bounds)):  # once a group; the search itself is over whole arrays
+        code = np.where(known, code, self._groups.size).astype(np.min_scalar_type(self._groups.size))
+        order, bounds = by_start(code, self._groups.size + 1, s)
+        for i in np.flatnonzero(np.diff(bounds[:-1])):  # once a group; the search itself is over whole arrays
             low, high = self._first[i], self._first[i + 1]
-            these = order[bounds[i] : bounds[i + 1]]
+            these = slice(bounds[i], bounds[i + 1]) if order is None else order[bounds[i] : bounds[i + 1]]
             node[these] = low + np.searchsorted(self._start[low:high], s[these], side="right") - 1
-        found = np.flatnonzero(node >= 0)
+        if known.all():
+            return self._climb(node, e)
+        found = np.flatnonzero(known)
         node[found] = self._climb(node[found], e[found])
         return node
 

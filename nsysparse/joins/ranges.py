@@ -7,9 +7,11 @@ thread; they are listed and can be requests, but they are no level of a path. An
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
@@ -42,27 +44,41 @@ class Ranges:
     nesting: Nesting
     nodes: Index
 
-    def path_of(self, thread: pl.Series, instant: pl.Series) -> tuple[Index, Index]:
+    def path_of(self, thread: pl.Series, instant: pl.Series) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Path and innermost push/pop range around each instant of a thread.
 
         Returns:
             Path (0: none) and row of the range (-1: none).
         """
-        row = self.nesting.rows_of(self.nesting.enclosing(thread.to_numpy(), instant.to_numpy()))
-        inside = row >= 0
-        found = np.where(inside, self.nodes[np.maximum(row, 0)] if self.nodes.size else -1, -1)
-        path = self.frame["path"].to_numpy()
-        return np.where(inside, path[np.maximum(found, 0)] if path.size else 0, NO_PATH).astype(np.int32), found
+        node = self.nesting.enclosing(thread.to_numpy(), instant.to_numpy())
+        path, found = self._at_node
+        return path[node], found[node]
+
+    @cached_property
+    def processes(self) -> list[int]:
+        """Processes with push/pop ranges."""
+        return self.frame.select(pl.col("process").filter("push_pop").unique()).to_series().to_list()
+
+    @cached_property
+    def _at_node(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Path and range of each node, and at the end of none, which is node -1."""
+        inside = self.nesting.row >= 0
+        found = np.full(inside.size + 1, -1, np.int32)
+        found[:-1][inside] = self.nodes[self.nesting.row[inside]]
+        path = np.full(inside.size + 1, NO_PATH, np.int32)
+        path[:-1][inside] = self.frame["path"].to_numpy()[found[:-1][inside]]
+        return path, found
 
 
-def load_ranges(trace: Trace, whole_names: bool = False) -> Ranges:
-    """Read and nest the ranges.
+def make_ranges(rows: pl.DataFrame, trace: Trace, whole_names: bool = False) -> Ranges:
+    """Name and nest the ranges.
 
     Args:
-        trace: The recording.
+        rows: What :meth:`nsysparse.source.Trace.nvtx` returns.
+        trace: The recording, for its names.
         whole_names: Keep names apart that differ only in their digits.
     """
-    events = trace.nvtx().filter(pl.col("type").is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]))
+    events = rows.filter(pl.col("type").is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]))
     events = events.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
     frame = _named(events, trace, whole_names).with_columns(
         finished=pl.col("end_ns").is_not_null(),
@@ -161,12 +177,22 @@ def _paths(nesting: Nesting, labels: Index) -> tuple[Index, list[int], list[int]
             path[nodes] = path[_ancestor(nesting, nodes)]
             break
         key = path[nesting.parent[nodes]] * n_labels + labels[nesting.row[nodes]]
-        distinct, code = np.unique(key, return_inverse=True)
-        path[nodes] = following + code.ravel()
+        distinct, code = _numbered(key, following * n_labels)
+        path[nodes] = following + code
         parents.append(distinct // n_labels)
         names.append(distinct % n_labels)
         following += distinct.size
     return path, np.concatenate(parents).tolist(), np.concatenate(names).tolist()
+
+
+def _numbered(keys: Index, bound: int) -> tuple[Index, Index]:
+    """The distinct keys, all below a bound, in ascending order, and each key's number among them."""
+    if bound > 4 * keys.size + 1_000_000:
+        distinct, code = np.unique(keys, return_inverse=True)
+        return distinct, code.ravel()
+    there = np.zeros(bound, np.bool_)
+    there[keys] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[keys]
 
 
 def _ancestor(nesting: Nesting, nodes: Index) -> Index:
@@ -221,28 +247,29 @@ def attribute(calls: pl.DataFrame, ranges: Ranges) -> pl.DataFrame:
         Columns ``path``, ``range`` (-1: none), ``path_by`` ("thread", "in time" or "none"), in the order of the calls.
     """
     path, found = ranges.path_of(calls["thread"], calls["start_ns"])
-    by = np.where(found >= 0, 0, 2)
-    for process in ranges.frame.filter("push_pop")["process"].unique().to_list():
-        rows = np.flatnonzero((found < 0) & (calls["process"] == process).fill_null(False).to_numpy())
+    missing = np.flatnonzero(found < 0)
+    by = np.zeros(found.size, np.uint32)
+    by[missing] = 2
+    lone = calls["process"].gather(missing) if missing.size else calls["process"].head(0)
+    for process in ranges.processes if missing.size else []:
+        rows = missing[(lone == process).fill_null(False).to_numpy()]
         if rows.size:
-            instants = calls["start_ns"].to_numpy()[rows]
+            instants = calls["start_ns"].gather(rows).to_numpy()
             thread = _only_thread(ranges, process, instants)
             one = thread >= 0
             rows, threads = rows[one], thread[one]
             path[rows], found[rows] = ranges.path_of(pl.Series(threads), pl.Series(instants[one]))
             by[rows] = 1
-    return pl.DataFrame(
-        {
-            "path": path.astype(np.int32),
-            "range": found.astype(np.int32),
-            "path_by": pl.Series(by).replace_strict([0, 1, 2], [BY_THREAD, IN_TIME, NO_RANGE]),
-        }
-    ).with_columns(pl.col("path_by").cast(pl.Categorical))
+    kinds = pl.Series("path_by", [BY_THREAD, IN_TIME, NO_RANGE], pl.Categorical)
+    return pl.DataFrame({"path": path, "range": found, "path_by": kinds.gather(by)})
 
 
 def _only_thread(ranges: Ranges, process: int, instants: Index) -> Index:
     """The one thread of a process with a push/pop range open at each instant, -1 for none or several."""
-    mine = ranges.frame.filter(pl.col("push_pop") & (pl.col("process") == process))
+    times = ranges.frame.select(
+        "thread", "start_ns", "end_ns", mine=pl.col("push_pop") & (pl.col("process") == process)
+    )
+    mine = times.filter("mine")
     count = np.zeros(instants.size, np.int64)
     which = np.full(instants.size, -1, np.int64)
     for (thread,), part in mine.group_by("thread"):

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import polars as pl
 
 from nsysparse import schema
-from nsysparse.joins.calls import find_calls, load_calls
+from nsysparse.joins.calls import find_calls, make_calls, read_api
 from nsysparse.joins.devices import find_devices, name_peers
-from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, load_ranges
-from nsysparse.shelf import Shelf
+from nsysparse.joins.order import by_start
+from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, make_ranges
+from nsysparse.shelf import Index, Shelf
+from nsysparse.side_by_side import aside, side_by_side
 from nsysparse.source import Trace
 
 # The columns that every kind of work has once it is joined.
@@ -106,27 +108,32 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
         trace: The recording.
         whole_names: Keep NVTX names apart that differ only in their digits.
     """
-    rows = {name: trace.narrow(name, KEPT_WIDE) for name in GPU_TABLES}
-    devices, keys = find_devices(trace, rows)
-    parts, untimed = {}, []
-    for name in GPU_TABLES:
-        frame = _on_devices(rows.pop(name), keys, trace.shelf)
-        good = _has_times()
-        bad = frame.filter(~good)
-        size = bad["bytes"].sum() if "bytes" in bad.columns else None
-        untimed.append((name, bad.height, size))
-        parts[name] = frame.filter(good) if bad.height else frame
-    unified = pl.col("kind").is_in(schema.UNIFIED_KINDS).fill_null(False)
-    migrations = parts["copies"].filter(unified)
-    parts["copies"] = parts["copies"].filter(~unified)
-    calls, ranges = load_calls(trace), load_ranges(trace, whole_names)
+    shelf = trace.shelf
+    trace.frame("strings")  # read before others ask for it at the same time
+    with aside(shelf.at_once) as begin:  # what is read is put in order while more is read
+        calls_later = begin(partial(make_calls, read_api(trace), trace))
+        ranges_later = begin(partial(make_ranges, trace.nvtx(), trace, whole_names))
+        rows = {name: trace.narrow(name, KEPT_WIDE) for name in GPU_TABLES}
+        runs = {name: _device_runs(frame) for name, frame in rows.items()}
+        devices, keys = find_devices(trace, {name: rows[name][heads] for name, heads in runs.items()})
+        parts, untimed = {}, []
+        for name in GPU_TABLES:
+            frame = _on_devices(rows.pop(name), runs[name], keys, shelf)
+            good = _has_times()
+            bad = frame.filter(~good)
+            size = bad["bytes"].sum() if "bytes" in bad.columns else None
+            untimed.append((name, bad.height, size))
+            parts[name] = frame.filter(good) if bad.height else frame
+        unified = pl.col("kind").is_in(schema.UNIFIED_KINDS).fill_null(False)
+        migrations = parts["copies"].filter(unified)
+        parts["copies"] = parts["copies"].filter(~unified)
+        calls, ranges = calls_later(), ranges_later()
+    found = side_by_side(lambda frame: find_calls(frame, calls), parts.values(), shelf.at_once)
+    for name, call in zip(parts, found, strict=True):
+        parts[name] = parts[name].with_columns(pl.Series("call", call, pl.Int32).replace(-1, None))
+    sent, place = _with_paths(calls, pl.concat([p["call"] for p in parts.values()]), ranges, shelf)
     for name, frame in parts.items():
-        call = pl.Series("call", find_calls(frame, calls), pl.Int32)
-        parts[name] = frame.with_columns(call.replace(-1, None))
-    sent, place = _with_paths(calls, pl.concat([p["call"] for p in parts.values()]), ranges, trace.shelf)
-    for name, frame in parts.items():
-        found = _gathered(sent, place, frame["call"], trace.shelf)
-        parts[name] = frame.hstack(found)
+        parts[name] = frame.hstack(_gathered(sent, place, frame["call"], shelf))
     calls = _with_waits(calls, parts["copies"])
     return Work(
         parts["kernels"],
@@ -144,15 +151,26 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
     )
 
 
-def _on_devices(frame: pl.DataFrame, keys: pl.DataFrame, shelf: Shelf) -> pl.DataFrame:
+def _device_runs(frame: pl.DataFrame) -> Index:
+    """First rows of runs of one (process, ordinal): rows of one device come one after the other."""
+    key = frame.select(pl.any_horizontal(pl.col("process", "ordinal").ne_missing(pl.col("process", "ordinal").shift())))
+    changes = key.to_series().to_numpy().copy()
+    changes[:1] = True
+    return np.flatnonzero(changes)
+
+
+def _on_devices(frame: pl.DataFrame, heads: Index, keys: pl.DataFrame, shelf: Shelf) -> pl.DataFrame:
     """Add ``device`` (NULL: none) and sort by device and start: what is equal stays in the order it had."""
-    key = frame.select("process", pl.col("ordinal").cast(pl.Int64))  # alone: a join copies every column it is given
-    device = key.join(keys, on=key.columns, how="left", maintain_order="left", nulls_equal=True)["device"]
+    key = frame.select("process", "ordinal")[heads].with_columns(pl.col("ordinal").cast(pl.Int64))
+    found = key.join(keys, on=key.columns, how="left", maintain_order="left", nulls_equal=True)["device"]
+    row = np.repeat(np.arange(heads.size), np.diff(heads, append=frame.height))
+    device = found.gather(row)
+    numbers = found.fill_null(-1).to_numpy() + 1
+    count = int(numbers.max(initial=0)) + 1
+    code = numbers.astype(np.min_scalar_type(count))[row]
+    order, _ = by_start(code, count, frame["start_ns"].fill_null(0).to_numpy())
     frame = frame.with_columns(device)
-    code, start = device.fill_null(-1).to_numpy(), frame["start_ns"].fill_null(0).to_numpy()
-    if ((code[1:] > code[:-1]) | ((code[1:] == code[:-1]) & (start[1:] >= start[:-1]))).all():
-        return frame
-    return shelf.reorder(frame, np.lexsort((start, code)))
+    return frame if order is None else shelf.reorder(frame, order)
 
 
 def _has_times() -> pl.Expr:
@@ -168,14 +186,13 @@ def _with_paths(calls: pl.DataFrame, wanted: pl.Series, ranges: Ranges, shelf: S
     rows = np.flatnonzero(sends)
     place = np.full(calls.height, -1, np.int32)
     place[rows] = np.arange(rows.size)
-    names = {"call_start_ns": "start_ns", "call_end_ns": "end_ns", "api": "name"}
-    asked = ("thread", "process", "start_ns", "does", "callchain")
-    columns = [*(pl.col(c) for c in asked), *(pl.col(c).alias(n) for n, c in names.items())]
+    names = {"start_ns": "call_start_ns", "end_ns": "call_end_ns", "name": "api"}
+    columns = ("thread", "process", "does", "callchain", *names)
 
     def pieces() -> Iterator[pl.DataFrame]:
         for part in shelf.parts(rows.size):
             sent = calls.select(columns)[rows[part]]
-            yield sent.hstack(attribute(sent, ranges)).drop("process", "start_ns")
+            yield sent.drop("process").rename(names).hstack(attribute(sent, ranges))
 
     return shelf.keep(pieces()), pl.Series(place).replace(-1, None)
 

@@ -18,7 +18,7 @@ from nsysparse.scrub.payloads import clean_payload, read_layouts
 from nsysparse.scrub.texts import Cleaner
 from nsysparse.scrub.window import condition
 from nsysparse.source import Trace
-from nsysparse.source.reader import quoted
+from nsysparse.source.columns import quoted
 
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9 ]*(\(\d+(,\d+)?\))?")
 # Tables whose threads and processes are the program's.

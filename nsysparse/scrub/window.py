@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nsysparse.source.reader import quoted
+from nsysparse.source.columns import quoted
 
 Columns = Mapping[str, Sequence[tuple[str, str, bool, int]]]
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from nsysparse.cache import REPORTS, Cache, Store
-from nsysparse.source.reader import ReadNotes
+from nsysparse.source.columns import ReadNotes
 from nsysparse.source.trace import Backend
 
 

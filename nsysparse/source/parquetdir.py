@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nsysparse.errors import SchemaError, SourceError
-from nsysparse.source.reader import ReadNotes, quoted
+from nsysparse.source.columns import ReadNotes, quoted
 
 EXPORT_HINT = "make one with: nsys export --type parquetdir --output folder report.nsys-rep"
 

@@ -1,59 +1,36 @@
-"""Columns of a SQLite table straight into Arrow: the one function through which big tables are read.
+"""The one function through which big tables are read: from their pages where they are plain, else by a statement.
 
-The ADBC driver fetches in C, column by column, without a Python object a cell. It guesses a column's type from the
-first batch, so every statement begins with one typed row, which is cut off again. Nothing is CAST to a number in SQL:
-that would turn text and reals silently into wrong integers. See docs/reading.md for what else was measured.
+See docs/reading.md for what was measured, and why there are two ways.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from threading import Event
+from collections.abc import Generator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 
 import pyarrow as pa
 
 from nsysparse.errors import SchemaError
-from nsysparse.watch import Watch
+from nsysparse.source import statements
+from nsysparse.source.columns import ReadNotes, checked, uri_of
+from nsysparse.source.pages import BATCH_LEAVES, Array, NotPlainError, PlainTable
 
-BATCH_ROWS = 65_536
-SEEDS = {"int": "0", "text": "''", "blob": "x''"}  # the typed row that each statement begins with
-SPARSE = 8  # a piece with so many times fewer rows than rowids is followed by one so many times as long
-PARALLEL_ROWS = 200_000  # below this a second connection costs more than it brings
-
-
-@dataclass
-class ReadNotes:
-    """What goes with reading.
-
-    Attributes:
-        repaired_texts: Table and column to the number of texts that were not UTF-8.
-        watch: Told how reading goes on.
-    """
-
-    repaired_texts: dict[str, int]
-    watch: Watch = field(default_factory=Watch)
+LEAST_LEAVES = 16  # a table of fewer pages is read by a statement before its pages are found
+ALL_ROWS = 1 << 62
 
 
-def quoted(name: str) -> str:
-    """An SQL identifier in quotes (``end`` is a keyword; users add columns of any name)."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def read_columns(
-    uri: str, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes, threads: int | None = None
-) -> pa.Table:
+def read_columns(file: Path, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes) -> pa.Table:
     """Read some columns of one table.
 
     Args:
-        uri: SQLite URI of the database.
+        file: The database.
         table: The export's table.
         columns: Result column name to (export column, ``int``, ``text`` or ``blob``), in result order.
         notes: Takes the number of repaired texts.
-        threads: Connections to read with; by default one a core, four at most.
 
     Returns:
         Arrow table with int64, string and binary columns, rows in the table's order.
@@ -61,242 +38,95 @@ def read_columns(
     Raises:
         SchemaError: A cell of an integer column is no 64-bit integer; names table, column and row.
     """
-    try:
-        ranges = _row_ranges(uri, table, threads or min(4, os.cpu_count() or 1))
-        rows = None if ranges[0] is None else ranges[-1][1] - ranges[0][0] + 1  # type: ignore[index]
-        notes.watch.begin(table, rows)
-        parts = _fetch_all(uri, table, columns, ranges, notes)
-        parts = [_checked(part, table, columns, notes) for part in parts]
-    except (pa.ArrowInvalid, TypeError, sqlite3.DatabaseError) as error:
-        raise _bad_cell(uri, table, columns, str(error)) from error
-    except Exception as error:
-        if type(error).__module__.startswith("adbc_driver_manager"):
-            raise _bad_cell(uri, table, columns, str(error)) from error
-        raise
-    finally:
-        notes.watch.end()
-    return pa.concat_tables(parts)
+    plain = _plain(file, table, columns)
+    if plain is None:
+        return statements.read_columns(file, table, columns, notes)
+    return pa.concat_tables(_from_pages(plain, file, table, columns, notes, ALL_ROWS))
 
 
 def read_chunks(
-    uri: str, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes, rows: int
+    file: Path, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes, rows: int
 ) -> Generator[pa.Table]:
     """The same piece by piece, for tables that do not fit in memory as they are.
 
     Args:
-        uri: SQLite URI of the database.
+        file: The database.
         table: The export's table.
         columns: As for :func:`read_columns`.
         notes: Takes the number of repaired texts.
-        rows: Rowids a piece.
+        rows: Rows a piece, about.
 
     Yields:
-        Pieces in the table's order; one piece where the table has no rowids.
+        Pieces in the table's order, at least one.
     """
-    bounds = _row_bounds(uri, table)
-    if bounds is None:
-        yield read_columns(uri, table, columns, notes, threads=1)
-        return
-    low: int | None
-    low, last, span = bounds[0], bounds[1], rows
-    notes.watch.begin(table, last - bounds[0] + 1)
+    plain = _plain(file, table, columns)
+    if plain is None:
+        yield from statements.read_chunks(file, table, columns, notes, rows)
+    else:
+        yield from _from_pages(plain, file, table, columns, notes, rows)
+
+
+def _plain(file: Path, table: str, columns: Mapping[str, tuple[str, str]]) -> PlainTable | None:
+    """The table's pages, where it is large and they can be read."""
     try:
-        while low is not None:
-            high = min(low + span - 1, last)
-            piece = pa.concat_tables(_fetch_piece(uri, table, columns, (low, high), notes))
-            yield piece
-            # Only what another tool wrote has gaps: they are stepped over, in longer and longer steps.
-            span = rows if piece.num_rows * SPARSE >= span else span * SPARSE
-            low = _next_row(uri, table, high) if high < last else None
-    finally:
-        notes.watch.end()
-
-
-def _next_row(uri: str, table: str, after: int) -> int | None:
-    """The first rowid beyond another, None where there is none."""
-    connection = sqlite3.connect(uri, uri=True)
-    try:
-        name = _row_name(connection, table)
-        found = connection.execute(f"SELECT min({name}) FROM {quoted(table)} WHERE {name} > ?", (after,)).fetchone()[0]
-        return None if found is None else int(found)
-    finally:
-        connection.close()
-
-
-def _named_row(uri: str, table: str) -> str:
-    connection = sqlite3.connect(uri, uri=True)
-    try:
-        return _row_name(connection, table) or "rowid"
-    finally:
-        connection.close()
-
-
-def _row_name(connection: sqlite3.Connection, table: str) -> str | None:
-    """A name of the rowid that no column of the table takes; None where all are taken."""
-    taken = {str(row[1]).lower() for row in connection.execute(f"PRAGMA table_info({quoted(table)})")}
-    return next((name for name in ("rowid", "_rowid_", "oid") if name not in taken), None)
-
-
-def _fetch_piece(
-    uri: str, table: str, columns: Mapping[str, tuple[str, str]], rows: tuple[int, int], notes: ReadNotes
-) -> list[pa.Table]:
-    """Rows of a range, fetched by several connections where there are many."""
-    try:
-        parts = _fetch_all(uri, table, columns, _split(rows, min(4, os.cpu_count() or 1)), notes)
-        return [_checked(part, table, columns, notes) for part in parts]
-    except (pa.ArrowInvalid, TypeError, sqlite3.DatabaseError) as error:
-        raise _bad_cell(uri, table, columns, str(error)) from error
-    except Exception as error:
-        if type(error).__module__.startswith("adbc_driver_manager"):
-            raise _bad_cell(uri, table, columns, str(error)) from error
-        raise
-
-
-def _fetch_all(
-    uri: str,
-    table: str,
-    columns: Mapping[str, tuple[str, str]],
-    ranges: list[tuple[int, int] | None],
-    notes: ReadNotes,
-) -> list[pa.Table]:
-    """Fetch ranges of rows, each on a connection of its own; an interrupt stops them all at their next batch."""
-    stop = Event()
-
-    def seen(rows: int, size_bytes: int) -> None:
-        notes.watch.add(rows, size_bytes)
-        if stop.is_set():
-            raise InterruptedError
-
-    if len(ranges) == 1:
-        return [_fetch(uri, table, columns, ranges[0], seen)]
-    with ThreadPoolExecutor(len(ranges)) as pool:
-        try:
-            return list(pool.map(lambda r: _fetch(uri, table, columns, r, seen), ranges))
-        except BaseException:
-            stop.set()
-            raise
-
-
-def _row_bounds(uri: str, table: str) -> tuple[int, int] | None:
-    """First and last rowid; None for an empty table or one without rowids."""
-    connection = sqlite3.connect(uri, uri=True)
-    try:
-        name, of_table = _row_name(connection, table), f"FROM {quoted(table)}"
-        if name is None:
-            return None
-        # Two sub-selects use the b-tree's ends; one SELECT of both scans the table.
-        low, high = connection.execute(
-            f"SELECT (SELECT min({name}) {of_table}), (SELECT max({name}) {of_table})"
-        ).fetchone()
-    except sqlite3.OperationalError:
+        with closing(sqlite3.connect(uri_of(file), uri=True)) as connection:
+            if statements.row_name(connection, table) is None:
+                return None
+            found = PlainTable(file, connection, table, columns)
+    except (NotPlainError, OSError, sqlite3.DatabaseError):  # a statement reads it, or says what is wrong
         return None
-    finally:
-        connection.close()
-    return None if low is None else (low, high)
+    if found.leaves.size >= LEAST_LEAVES and found.rows_on(found.leaves[:1]):
+        return found
+    found.close()
+    return None
 
 
-def _row_ranges(uri: str, table: str, threads: int) -> list[tuple[int, int] | None]:
-    """Ranges of rowid to read in parallel; one None for a small table or one without rowids."""
-    bounds = _row_bounds(uri, table)
-    if bounds is None or bounds[1] - bounds[0] < PARALLEL_ROWS or threads < 2:
-        return [None]
-    return _split(bounds, threads)
-
-
-def _split(bounds: tuple[int, int], threads: int) -> list[tuple[int, int] | None]:
-    """A range in parts of about the same size; one where it is small."""
-    low, high = bounds
-    if high - low < PARALLEL_ROWS:
-        return [bounds]
-    step = (high - low) // threads + 1
-    return [(low + i * step, min(high, low + (i + 1) * step - 1)) for i in range(threads)]
-
-
-def _fetch(
-    uri: str,
+def _from_pages(
+    plain: PlainTable,
+    file: Path,
     table: str,
     columns: Mapping[str, tuple[str, str]],
-    rows: tuple[int, int] | None,
-    seen: Callable[[int, int], None],
-) -> pa.Table:
-    import adbc_driver_sqlite.dbapi as adbc  # needs its shared library only when something is read
+    notes: ReadNotes,
+    rows: int,
+) -> Generator[pa.Table]:
+    """Pieces of a plain table; the next one is decoded by other threads while one is made use of."""
+    leaves = plain.leaves
+    step = min(max(rows // plain.rows_on(leaves[:1]), 1), leaves.size)
+    pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))
 
-    seed = ", ".join(f"{SEEDS[kind]} AS {quoted(n)}" for n, (_, kind) in columns.items())
-    wanted = ", ".join(quoted(source) for source, _ in columns.values())
-    where = f" WHERE {_named_row(uri, table)} BETWEEN {rows[0]} AND {rows[1]}" if rows else ""
-    with adbc.connect(uri) as connection, connection.cursor() as cursor:
-        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
-        cursor.execute(f"SELECT {seed} UNION ALL SELECT {wanted} FROM {quoted(table)}{where}")
-        batches: list[pa.RecordBatch] = []
-        reader = cursor.fetch_record_batch()
-        for batch in reader:
-            seen(batch.num_rows - (not batches), batch.nbytes)  # the first row of the first batch is the typed one
-            batches.append(batch)
-        return pa.Table.from_batches(batches, reader.schema).slice(1)
+    def decode(batch: Array) -> pa.Table | None:
+        try:
+            part = plain.decode(batch)
+        except (NotPlainError, OSError):
+            return None
+        notes.watch.add(part.num_rows, part.nbytes)
+        return part
 
+    def begin(low: int) -> list[tuple[Array, Future[pa.Table | None]]]:
+        piece = leaves[low : low + step]
+        batches = [piece[at : at + BATCH_LEAVES] for at in range(0, piece.size, BATCH_LEAVES)]
+        return [(batch, pool.submit(decode, batch)) for batch in batches]
 
-def _checked(part: pa.Table, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes) -> pa.Table:
-    """Hold each column against its kind; repair texts that are not UTF-8 and count them."""
-    result = []
-    for name, (source, kind) in columns.items():
-        column = part.column(name)
-        if kind == "int" and column.type != pa.int64():
-            raise TypeError(f"column {source} holds {column.type}")
-        if kind == "blob" and column.type != pa.binary():
-            column = column.cast(pa.binary())
-        if kind == "text":
-            column, repaired = _valid_text(column)
-            if repaired:
-                key = f"{table}.{source}"
-                notes.repaired_texts[key] = notes.repaired_texts.get(key, 0) + repaired
-        result.append(column)
-    return pa.table(result, names=list(columns))
-
-
-def _valid_text(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, int]:
-    """The column as valid UTF-8, and how many values had to be repaired to get there."""
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        return column.cast(pa.string()), 0
     try:
-        column.validate(full=True)
-        if column.type == pa.string():
-            return column, 0
-        return column.cast(pa.string()), 0
-    except pa.ArrowInvalid:
-        pass
-    chunks, repaired = [], 0
-    for chunk in column.chunks:
-        raw = pa.Array.from_buffers(pa.binary(), len(chunk), chunk.buffers(), offset=chunk.offset)
-        texts = []
-        for value in raw.to_pylist():  # only for a chunk with a broken text in it
-            text = None if value is None else value.decode("utf-8", "replace")
-            repaired += text is not None and text.encode() != value
-            texts.append(text)
-        chunks.append(pa.array(texts, pa.string()))
-    return pa.chunked_array(chunks, pa.string()), repaired
-
-
-def _bad_cell(uri: str, table: str, columns: Mapping[str, tuple[str, str]], reason: str) -> SchemaError | Exception:
-    """Find the first cell that is not what its column must hold."""
-    hint = "the export was changed after nsys wrote it: export the .nsys-rep again"
-    connection = sqlite3.connect(uri, uri=True)
-    connection.text_factory = bytes
-    try:
-        for source, kind in columns.values():
-            if kind != "int":
-                continue
-            row = connection.execute(
-                f"SELECT rowid, typeof({quoted(source)}) FROM {quoted(table)}"
-                f" WHERE typeof({quoted(source)}) NOT IN ('integer', 'null') LIMIT 1"
-            ).fetchone()
-            if row:
-                found = row[1].decode() if isinstance(row[1], bytes) else row[1]
-                return SchemaError(
-                    f"table {table}, column '{source}', row {row[0]}: a {found} value where a 64-bit integer belongs",
-                    hint,
-                )
-    except sqlite3.DatabaseError as error:
-        reason = str(error)
+        first, last = plain.bounds(leaves)
+        notes.watch.begin(table, last - first + 1)
+        begun = begin(0)
+        for low in range(0, leaves.size, step):
+            current, begun = begun, begin(low + step)
+            parts = []
+            for batch, future in current:
+                part = future.result()
+                if part is None:
+                    parts.append(statements.read_rows(file, table, columns, plain.bounds(batch), notes))
+                    if parts[-1].num_rows != plain.rows_on(batch):
+                        raise NotPlainError
+                else:
+                    parts.append(checked(part, table, columns, notes))
+            yield pa.concat_tables(parts)
+    except NotPlainError as error:  # its rowids are not in order: SQLite may know what to call that
+        statements.read_columns(file, table, columns, notes)
+        raise SchemaError(f"table {table} is damaged", "copy it again from where it was made") from error
     finally:
-        connection.close()
-    return SchemaError(f"table {table} cannot be read: {' '.join(reason.split())[:200]}", hint)
+        pool.shutdown(cancel_futures=True)
+        plain.close()
+        notes.watch.end()

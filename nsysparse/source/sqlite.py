@@ -15,12 +15,12 @@ import struct
 import tempfile
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from urllib.parse import quote
 
 import pyarrow as pa
 
 from nsysparse.errors import SourceError
-from nsysparse.source.reader import ReadNotes, quoted, read_chunks, read_columns
+from nsysparse.source.columns import ReadNotes, quoted, uri_of
+from nsysparse.source.reader import read_chunks, read_columns
 
 MAGIC = b"SQLite format 3\x00"
 LFS = b"version https://git-lfs"
@@ -45,8 +45,8 @@ class SqliteBackend:
         self.notes = ReadNotes({})
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         header = _header(path)
-        opened = self._settle_sidecars(header)
-        self.uri = f"file:{quote(os.fsencode(opened.resolve()))}?mode=ro&immutable=1"
+        self._opened = self._settle_sidecars(header)
+        self.uri = uri_of(self._opened)
         self._tables = self._read_catalog()
 
     def _settle_sidecars(self, header: bytes) -> Path:
@@ -117,11 +117,11 @@ class SqliteBackend:
 
     def read(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table:
         """Columns of one table as Arrow; see :func:`nsysparse.source.reader.read_columns`."""
-        return read_columns(self.uri, table, columns, self.notes)
+        return read_columns(self._opened, table, columns, self.notes)
 
     def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Generator[pa.Table]:
         """The same in pieces; see :func:`nsysparse.source.reader.read_chunks`."""
-        return read_chunks(self.uri, table, columns, self.notes, rows)
+        return read_chunks(self._opened, table, columns, self.notes, rows)
 
     def close(self) -> None:
         """Remove the temporary copy, if one was made."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from nsysparse import schema
 from nsysparse.errors import SourceError
 from nsysparse.shelf import Shelf
-from nsysparse.source.reader import ReadNotes
+from nsysparse.source.columns import ReadNotes
 
 # Tables of which at least one is in every export; a database without any is not one.
 MARKS_OF_AN_EXPORT = ("StringIds", "TARGET_INFO_GPU", "TARGET_INFO_SESSION_START_TIME", "META_DATA_EXPORT")

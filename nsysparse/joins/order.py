@@ -1,0 +1,70 @@
+"""Rows by group and start. Recordings are nearly in order already, so only what is out of order is sorted."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsysparse.shelf import PIECE_ROWS, Index
+
+Codes = npt.NDArray[np.unsignedinteger[Any]]
+RUN = 8  # rows of one group in a row, on average, from which on the group is looked up once a run
+
+
+def codes_of(groups: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Codes]:
+    """Number the groups.
+
+    Returns:
+        The distinct groups in ascending order; of each row its place among them, in the smallest type.
+    """
+    distinct = pl.Series(groups).unique().sort().to_numpy()
+    return distinct, places_of(groups, distinct).astype(np.min_scalar_type(distinct.size))
+
+
+def places_of(groups: npt.NDArray[np.int64], distinct: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Place of each row's group among ascending groups, as ``np.searchsorted`` says it."""
+    heads = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1]))) if groups.size else np.arange(0)
+    if heads.size * RUN <= groups.size:
+        return np.repeat(np.searchsorted(distinct, groups[heads]), np.diff(heads, append=groups.size))
+    found = np.empty(groups.size, np.min_scalar_type(distinct.size))
+    for low in range(0, groups.size, PIECE_ROWS):
+        found[low : low + PIECE_ROWS] = np.searchsorted(distinct, groups[low : low + PIECE_ROWS])
+    return found
+
+
+def by_start(
+    codes: Codes, count: int, start: npt.NDArray[np.int64], *then: npt.NDArray[np.int64]
+) -> tuple[Index | None, Index]:
+    """The order by group and start.
+
+    Args:
+        codes: Group of each row, 0 to ``count`` - 1.
+        count: Number of groups.
+        start: Start of each row.
+        then: What decides between equal starts, the most important first; at last it is the order they had.
+
+    Returns:
+        Rows in order, None where they are in it; and where each group begins, with the end of the last.
+    """
+    bounds = np.concatenate(([0], np.cumsum(np.bincount(codes, minlength=count))))
+    grouped = bool((codes[1:] >= codes[:-1]).all())
+    order = np.arange(codes.size) if grouped else np.argsort(codes, kind="stable")  # few bits: numpy counts them
+    changed = not grouped
+    for low, high in pairwise(bounds.tolist()):
+        rows = slice(low, high) if grouped else order[low:high]
+        begun = start[rows]
+        if (begun[1:] < begun[:-1]).any():
+            again = np.argsort(begun, kind="stable")  # quick where much is in order
+            order[low:high], begun, changed = order[low:high][again], begun[again], True
+        equal = begun[1:] == begun[:-1]
+        if then and equal.any():
+            tied = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
+            rows = order[low + tied]
+            again = np.lexsort((*(key[rows] for key in reversed(then)), begun[tied]))
+            order[low + tied] = rows[again]
+            changed = changed or bool((again[1:] < again[:-1]).any())
+    return order if changed else None, bounds

@@ -1,0 +1,47 @@
+"""Rows in order by group and start, against a plain sort; groups by number, against a search."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsysparse.joins.order import by_start, codes_of, places_of
+from nsysparse.side_by_side import aside
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(-2, 2), st.integers(-1, 1)), min_size=1, max_size=60
+)
+
+
+@given(ROWS, st.booleans(), st.booleans())
+def test_order_is_that_of_a_plain_sort(rows: list[tuple[int, ...]], sort_first: bool, ties: bool) -> None:
+    code, start, end, number = np.array(sorted(rows) if sort_first else rows, np.int64).T
+    then = (end, number) if ties else ()
+    order, bounds = by_start(code.astype(np.uint8), 5, start, *then)
+    expected = np.lexsort((*reversed(then), start, code))
+    assert (np.arange(code.size) if order is None else order).tolist() == expected.tolist()
+    assert (order is None) == (expected.tolist() == list(range(code.size)))
+    assert bounds.tolist() == [0, *np.cumsum(np.bincount(code, minlength=5)).tolist()]
+
+
+@given(st.lists(st.tuples(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(1, 20)), max_size=30))
+def test_groups_are_numbered_in_runs_or_not(runs: list[tuple[int, int]]) -> None:
+    groups = np.array([g for g, n in runs for _ in range(n)], np.int64)
+    distinct, codes = codes_of(groups)
+    assert distinct[codes].tolist() == groups.tolist()
+    assert distinct.tolist() == sorted(set(groups.tolist()))
+    some = distinct[::2]
+    assert places_of(groups, some).tolist() == np.searchsorted(some, groups).tolist()
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_what_is_done_aside_gives_its_result_or_its_error(most: int) -> None:
+    def fail() -> int:
+        raise KeyError("lost")
+
+    with aside(most) as begin:
+        assert begin(lambda: 7)() == 7
+    with pytest.raises(KeyError, match="lost"), aside(most) as begin:
+        begin(fail)()
