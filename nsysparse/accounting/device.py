@@ -248,6 +248,8 @@ def _longest(gaps: pl.DataFrame, work: Work, host: Host, n: int = 100) -> pl.Dat
     least = gaps["gap_ns"].top_k(n).min()
     longest = gaps.filter(pl.col("gap_ns") >= least).sort("gap_ns", "start_ns", descending=[True, False]).head(n)
     activities = [*ACTIVITIES, NOTHING, idling.UNKNOWN_THREAD]
+    path, _ = work.ranges.path_of(longest["thread"].fill_null(0), longest["start_ns"])  # when the gap began
+    longest = longest.with_columns(path=pl.when(pl.col("thread").is_not_null()).then(pl.Series(path)).otherwise(0))
     return (
         longest.with_columns(
             most=pl.concat_list(activities)

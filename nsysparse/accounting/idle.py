@@ -36,8 +36,8 @@ def find_gaps(work: Work, busy: Busy, host: Host, activity: Activity) -> pl.Data
     Returns:
         ``start_ns``, ``end_ns``, ``gap_ns``, ``late`` (the call that sent what ended it had not returned when it began,
         or is not known), ``waited`` (such a call waits), ``thread`` (NULL: unknown), ``next`` (kind of the operation
-        that ended it, NULL at the window's end), ``path`` (the thread's NVTX path when the gap began), and one column
-        an activity with its ns; these add up to ``gap_ns`` where the thread is known.
+        that ended it, NULL at the window's end), and one column an activity with its ns; these add up to ``gap_ns``
+        where the thread is known.
     """
     idle = busy.idle
     thread, following, late, waited = _ended_by(work, idle)
@@ -49,7 +49,7 @@ def find_gaps(work: Work, busy: Busy, host: Host, activity: Activity) -> pl.Data
         thread=pl.when(pl.Series(ended)).then(thread).otherwise(pl.lit(feeder, pl.Int64)),
         next=pl.when(pl.Series(ended)).then(following),
     )
-    return gaps.hstack(_activity(gaps, work, activity))
+    return gaps.hstack(_activity(gaps, activity))
 
 
 def _ended_by(work: Work, idle: Intervals) -> tuple[pl.Series, pl.Series, Bools, Bools]:
@@ -94,18 +94,16 @@ def _starting_at(starts: Times, instants: Times) -> tuple[Index, Index]:
     return pairs(low, high)
 
 
-def _activity(gaps: pl.DataFrame, work: Work, activity: Activity) -> pl.DataFrame:
-    """``path`` and what the threads did, in the columns of :func:`find_gaps`."""
+def _activity(gaps: pl.DataFrame, activity: Activity) -> pl.DataFrame:
+    """What the threads did, in the columns of :func:`find_gaps`."""
     columns = {name: np.zeros(gaps.height, np.int64) for name in (*ACTIVITIES, NOTHING, UNKNOWN_THREAD)}
-    path = np.zeros(gaps.height, np.int32)
     start, end = times(gaps["start_ns"]), times(gaps["end_ns"])
     nobody = gaps["thread"].is_null().to_numpy()
     columns[UNKNOWN_THREAD][nobody] = (end - start)[nobody]
     for thread, here in rows_by(gaps["thread"]) if not nobody.all() else ():  # threads, not gaps
         for name, spent in activity.during(thread, start[here], end[here]).items():
             columns[name][here] = spent
-        path[here], _ = work.ranges.path_of(gaps["thread"][here], gaps["start_ns"][here])
-    return pl.DataFrame({"path": path, **columns})
+    return pl.DataFrame(columns)
 
 
 def slim(gaps: pl.DataFrame) -> pl.DataFrame:
