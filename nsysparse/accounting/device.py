@@ -246,7 +246,11 @@ def _copy_tables(
 def _longest(gaps: pl.DataFrame, work: Work, host: Host, n: int = 100) -> pl.DataFrame:
     """The longest gaps with the name of their thread, their NVTX path and what the host did most."""
     least = gaps["gap_ns"].top_k(n).min()
-    longest = gaps.filter(pl.col("gap_ns") >= least).sort("gap_ns", "start_ns", descending=[True, False]).head(n)
+    longest = (
+        gaps.filter(pl.col("gap_ns") >= pl.lit(least, pl.Int64))
+        .sort("gap_ns", "start_ns", descending=[True, False])
+        .head(n)
+    )
     activities = [*ACTIVITIES, NOTHING, idling.UNKNOWN_THREAD]
     path, _ = work.ranges.path_of(longest["thread"].fill_null(0), longest["start_ns"])  # when the gap began
     longest = longest.with_columns(path=pl.when(pl.col("thread").is_not_null()).then(pl.Series(path)).otherwise(0))

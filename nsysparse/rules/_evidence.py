@@ -193,7 +193,7 @@ def worst_spans(start: pl.Series, end: pl.Series) -> tuple[tuple[int, int], ...]
     """The longest of many intervals."""
     took = end - start
     least = took.top_k(WORST).min()
-    longest = pl.DataFrame({"start": start, "end": end, "took": took}).filter(pl.col("took") >= least)
+    longest = pl.DataFrame({"start": start, "end": end, "took": took}).filter(pl.col("took") >= pl.lit(least, pl.Int64))
     longest = longest.sort("took", "start", descending=[True, False])
     return tuple((int(s), int(e)) for s, e in longest.select("start", "end").head(WORST).iter_rows())
 
