@@ -6,16 +6,20 @@ arrays; there is no loop over rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 Times = npt.NDArray[np.int64]
+Index = npt.NDArray[np.int64]
 
 
 def times(values: npt.ArrayLike) -> Times:
     """An int64 array of whatever holds integers."""
+    if hasattr(values, "to_numpy"):  # a column's own way is twenty times as fast as numpy's
+        values = values.to_numpy()
     return np.asarray(values, dtype=np.int64)
 
 
@@ -43,10 +47,19 @@ class Intervals:
         if (s[1:] < s[:-1]).any():
             order = np.argsort(s, kind="stable")
             s, e = s[order], e[order]
-        reach = np.maximum.accumulate(e)
-        first = np.flatnonzero(np.concatenate(([True], s[1:] > reach[:-1])))
-        last = np.concatenate((first[1:] - 1, [s.size - 1]))
-        return cls(s[first], reach[last])
+        if (e[1:] < e[:-1]).any():
+            e = np.maximum.accumulate(e)
+        edge = np.ones(s.size + 1, np.bool_)  # whether a new interval begins with this row, and ends before it
+        np.greater(s[1:], e[:-1], out=edge[1:-1])
+        return cls(s, e) if edge.all() else cls(s[edge[:-1]], e[edge[1:]])
+
+    @classmethod
+    def any_of(cls, sets: Iterable[Intervals]) -> Intervals:
+        """Instants in any of some sets."""
+        some = [s for s in sets if len(s)]
+        if len(some) < 2:
+            return some[0] if some else cls.none()
+        return cls.union_of(np.concatenate([s.start for s in some]), np.concatenate([s.end for s in some]))
 
     @classmethod
     def none(cls) -> Intervals:
@@ -68,9 +81,7 @@ class Intervals:
 
     def __or__(self, other: Intervals) -> Intervals:
         """Instants in either."""
-        if not len(self) or not len(other):
-            return self if len(self) else other
-        return Intervals.union_of(np.concatenate((self.start, other.start)), np.concatenate((self.end, other.end)))
+        return Intervals.any_of((self, other))
 
     def __and__(self, other: Intervals) -> Intervals:
         """Instants in both."""
@@ -78,11 +89,7 @@ class Intervals:
             return other & self
         low = np.searchsorted(other.end, self.start, side="right")
         high = np.searchsorted(other.start, self.end, side="left")
-        n = np.maximum(high - low, 0)
-        mine = np.repeat(np.arange(len(self)), n)
-        if not mine.size:
-            return Intervals.none()
-        theirs = np.arange(mine.size) - np.repeat(np.cumsum(n) - n, n) + np.repeat(low, n)
+        mine, theirs = pairs(low, high)
         start = np.maximum(self.start[mine], other.start[theirs])
         return Intervals(start, np.minimum(self.end[mine], other.end[theirs]))
 
@@ -105,17 +112,30 @@ class Intervals:
         )
 
     def gaps(self, start: int, end: int) -> Intervals:
-        """Instants of a window that are not in this set."""
+        """Instants of a window that are not in this set; views where it begins and ends inside the set."""
         inner = self.clip(start, end)
-        s = np.concatenate(([start], inner.end))
-        e = np.concatenate((inner.start, [end]))
-        keep = e > s
-        return Intervals(times(s[keep]), times(e[keep]))
+        if not len(inner):
+            return Intervals.span(start, end)
+        s, e = inner.end[:-1], inner.start[1:]  # what does not touch leaves a gap
+        if start < inner.start[0]:
+            s, e = np.concatenate(([start], s)), np.concatenate((inner.start[:1], e))
+        if end > inner.end[-1]:
+            s, e = np.concatenate((s, inner.end[-1:])), np.concatenate((e, [end]))
+        return Intervals(s, e)
 
     def covered(self, start: npt.ArrayLike, end: npt.ArrayLike) -> Times:
         """For each of many intervals, how many ns of it lie in this set."""
         s, e = times(start), times(end)
-        return np.where(e > s, self._before(e) - self._before(s), 0)
+        if not len(self):
+            return np.zeros(s.shape, np.int64)
+        total = np.zeros(len(self) + 1, np.int64)  # covered before each interval
+        np.cumsum(self.end - self.start, out=total[1:])
+        return np.where(e > s, self._before(e, total) - self._before(s, total), 0)
+
+    def shared(self, other: Intervals) -> int:
+        """Time in both, ns: the length of their intersection, without making it."""
+        few, many = sorted((self, other), key=len)
+        return int(many.covered(few.start, few.end).sum())
 
     def contains(self, instants: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """For each of many instants, whether it lies in this set."""
@@ -125,15 +145,30 @@ class Intervals:
         i = np.searchsorted(self.start, t, side="right") - 1
         return (i >= 0) & (t < self.end[np.maximum(i, 0)])
 
-    def _before(self, instants: Times) -> Times:
-        """Time covered before each instant."""
-        if not len(self):
-            return np.zeros(instants.shape, np.int64)
-        total = np.concatenate(([0], np.cumsum(self.end - self.start)))
-        i = np.searchsorted(self.start, instants, side="right")
-        j = np.maximum(i - 1, 0)
-        inside = np.where(i > 0, np.minimum(instants, self.end[j]) - self.start[j], 0)
-        return times(np.where(i > 0, total[j], 0) + inside)
+    def _before(self, instants: Times, total: Times) -> Times:
+        """Time covered before each instant: all that began earlier without what is still to come of the last."""
+        begun = np.searchsorted(self.start, instants, side="right")
+        end = self.end[np.maximum(begun - 1, 0)]
+        return np.where(begun > 0, total[begun] - (end - np.minimum(instants, end)), 0)
+
+
+def pairs(low: Index, high: Index) -> tuple[Index, Index]:
+    """Everything that belongs to many runs of rows.
+
+    Args:
+        low: First row of each run.
+        high: The row after its last; a run is empty where this is no larger.
+
+    Returns:
+        For each row of each run, the run's number and the row, run by run.
+    """
+    n = np.maximum(high - low, 0)
+    if n.max(initial=0) <= 1:
+        run = np.flatnonzero(n)
+        return run, low[run]
+    end = np.cumsum(n)
+    run = np.repeat(np.arange(n.size), n)
+    return run, np.arange(run.size) + (low - end + n)[run]
 
 
 def owned(start: npt.ArrayLike, end: npt.ArrayLike) -> tuple[Times, Times]:

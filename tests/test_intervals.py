@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsysparse.intervals import Intervals, owned
+from nsysparse.intervals import Intervals, owned, pairs
 
 TIMES = st.integers(-8, 20)
 SPANS = st.lists(st.tuples(TIMES, TIMES), max_size=12)  # reversed and empty ones among them
@@ -78,3 +79,23 @@ def test_owned_gives_every_instant_to_the_first_to_start(spans):
         assert parts[i] <= set(range(s, e))
         for t in parts[i]:
             assert all(s <= other for other, until in spans if other <= t < until)
+
+
+@given(st.lists(SPANS, max_size=4))
+def test_any_of_several_sets(sets):
+    found = Intervals.any_of(union(spans) for spans in sets)
+    assert members(found) == set().union(*(instants(spans) for spans in sets))
+    assert canonical(found)
+
+
+@given(SPANS, SPANS)
+def test_time_shared_without_the_intersection(first, second):
+    a, b = union(first), union(second)
+    assert a.shared(b) == b.shared(a) == len(instants(first) & instants(second))
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=8))
+def test_pairs_of_runs_and_their_rows(runs):
+    run, row = pairs(np.array([low for low, _ in runs], int), np.array([high for _, high in runs], int))
+    expected = [(i, r) for i, (low, high) in enumerate(runs) for r in range(low, high)]
+    assert list(zip(run.tolist(), row.tolist(), strict=True)) == expected

@@ -78,7 +78,7 @@ def measure_busy(work: Work, windows: Iterable[Window]) -> list[Busy]:
     """Unions of one device's work within some windows: made once, and clipped. Never a sum over streams."""
     by_kind = {kind: union_of_rows(getattr(work, kind)) for kind in KINDS}
     compute = by_kind["kernels"] | by_kind["graphs"]
-    everything = compute | by_kind["copies"] | by_kind["memsets"] | by_kind["migrations"]
+    everything = Intervals.any_of((compute, by_kind["copies"], by_kind["memsets"], by_kind["migrations"]))
     exposed = by_kind["copies"] - compute
     held_up = exposed & _pending(work.kernels)
     return [
@@ -96,6 +96,23 @@ def union_of_rows(frame: pl.DataFrame) -> Intervals:
     return Intervals.union_of(frame["start_ns"], frame["end_ns"])
 
 
+def union_by_thread(frame: pl.DataFrame) -> dict[int, Intervals]:
+    """When any of the rows of each thread was going on, threads in the order in which they appear; without NULL."""
+    if frame["thread"].null_count():
+        frame = frame.drop_nulls("thread")
+    thread, start, end = (times(frame[c]) for c in ("thread", "start_ns", "end_ns"))
+    if not (thread[1:] != thread[:-1]).any():
+        return {int(thread[0]): Intervals.union_of(start, end)} if thread.size else {}
+    distinct, first, code = np.unique(thread, return_index=True, return_inverse=True)
+    order = np.argsort(code, kind="stable")
+    cuts = np.searchsorted(code[order], np.arange(distinct.size + 1))
+    found = {}
+    for i in np.argsort(first):  # threads, not rows
+        rows = order[cuts[i] : cuts[i + 1]]
+        found[int(distinct[i])] = Intervals.union_of(start[rows], end[rows])
+    return found
+
+
 def _pending(kernels: pl.DataFrame) -> Intervals:
     """When some kernel had been submitted (its launch had returned) and had not started."""
     known = kernels.select("call_end_ns", "start_ns").drop_nulls()
@@ -108,16 +125,20 @@ def in_window(frame: pl.DataFrame, window: Window) -> pl.DataFrame:
     Adds ``from_ns`` and ``to_ns`` (clipped times) and ``counted`` (it starts inside: its number and bytes belong here).
     """
     low, high = window.start_ns, window.end_ns
-    start, end = pl.col("start_ns"), pl.col("end_ns")
-    inside = (start >= low) & (start < high)
-    touches = frame.select(touches=inside | ((start < high) & (end > low)))["touches"]
-    rows = touches.arg_true()
-    first, last = (rows[0], rows[-1]) if rows.len() else (0, -1)
-    # Rows are by start, so that a window is most often one piece: then nothing is copied.
-    part = frame.slice(first, rows.len()) if last - first + 1 == rows.len() else frame.filter(touches)
-    if part.select(((start >= low) & (end <= high)).all()).item():
-        return part.with_columns(from_ns=start, to_ns=end, counted=inside)
-    return part.with_columns(from_ns=start.clip(low, high), to_ns=end.clip(low, high), counted=inside)
+    start, end = times(frame["start_ns"]), times(frame["end_ns"])
+    first, after = (int(i) for i in np.searchsorted(start, (low, high)))  # rows are by start
+    before = np.flatnonzero(end[:first] > low)
+    if not before.size or before[0] == first - before.size:  # one piece, as it mostly is: nothing is copied
+        part = frame[first - before.size : after]
+    else:
+        part = pl.concat([frame[before], frame[first:after]], rechunk=True)
+    counted = pl.Series(np.arange(part.height) >= before.size)
+    ends_inside = not part.height or int(times(part["end_ns"]).max()) <= high
+    return part.with_columns(
+        from_ns=pl.col("start_ns") if not before.size else pl.col("start_ns").clip(lower_bound=low),
+        to_ns=pl.col("end_ns") if ends_inside else pl.col("end_ns").clip(upper_bound=high),
+        counted=counted,
+    )
 
 
 def exposed_parts(copies: pl.DataFrame, busy: Busy) -> Times:

@@ -58,6 +58,8 @@ def detail_copies(work: Work, busy: Busy) -> pl.DataFrame:
 
 def _peers(copies: pl.DataFrame, work: Work) -> pl.Series:
     """The two devices of each peer copy, ``GPU 0 to GPU 1``, by the table that maps ordinals; NULL for other copies."""
+    if not (copies["kind"] == schema.PEER_KIND).any():
+        return pl.repeat(None, copies.height, dtype=pl.String, eager=True).alias("peer")
     sides = copies.select("kind", "process", "src_ordinal", "dst_ordinal")
     for side in ("src", "dst"):
         sides = sides.join(
@@ -95,24 +97,27 @@ def table_copies(copies: pl.DataFrame, by: list[str], busy: Busy, requests: int 
         ``in_call_ns``, ``call_bandwidth`` (bytes/s of time in the call), ``best_bandwidth`` (of the best single copy of
         at least 1 MB), ``bytes_per_request``. Groups with the most exposed time first.
     """
-    counted = pl.col("counted")
+    counted, number = pl.col("counted"), pl.col("copy_count")
     size, took = pl.col("bytes"), pl.col("end_ns") - pl.col("start_ns")
     single = pl.when(counted & (size >= LARGE_COPY) & (took > 0)).then(size * 1e9 / took)
     with_call = counted & pl.col("in_call_ns").is_not_null()
+    called = size.filter(with_call).sum()
+    if not copies["counted"].all():  # most often all are, and a filter in a group is dear
+        number, size, took = (column.filter(counted) for column in (number, size, took))
     # A batch of copies is one call: its time counts once.
     in_call = pl.col("in_call_ns").filter(with_call).filter(pl.col("call").filter(with_call).is_first_distinct()).sum()
     table = copies.group_by(by, maintain_order=True).agg(
-        pl.col("copy_count").filter(counted).sum().alias("count"),
-        size.filter(counted).sum().alias("bytes"),
+        number.sum().alias("count"),
+        size.sum().alias("bytes"),
         (pl.col("to_ns") - pl.col("from_ns")).sum().alias("time_ns"),
         pl.col("exposed_ns").sum(),
         (pl.col("exposed_ns").sum() / busy.window.length_ns).alias("exposed_ratio"),
-        size.filter(counted).min().alias("min_bytes"),
-        size.filter(counted).quantile(0.5, "lower").cast(pl.Int64).alias("median_bytes"),
-        size.filter(counted).max().alias("max_bytes"),
-        _rate(size.filter(counted).sum(), took.filter(counted).sum()).alias("bandwidth"),
+        size.min().alias("min_bytes"),
+        size.quantile(0.5, "lower").cast(pl.Int64).alias("median_bytes"),
+        size.max().alias("max_bytes"),
+        _rate(size.sum(), took.sum()).alias("bandwidth"),
         in_call.alias("in_call_ns"),
-        _rate(size.filter(with_call).sum(), in_call).alias("call_bandwidth"),
+        _rate(called, in_call).alias("call_bandwidth"),
         single.max().alias("best_bandwidth"),
     )
     per_request = pl.col("bytes") / requests if requests else pl.lit(None, pl.Float64)

@@ -142,15 +142,15 @@ class DeviceAccount:
     def _figures(self) -> dict[str, Any]:
         summary = self.busy.summary()
         length = self.window.length_ns
-        blocked = self.host.feeder_in_copy_or_sync & self.busy.exposed
-        idle_waiting = self.host.blocked & self.busy.idle
+        blocked = self.host.feeder_in_copy_or_sync.shared(self.busy.exposed)
+        idle_waiting = self.host.blocked.shared(self.busy.idle)
         return summary | {
-            "host_blocked_in_copies_ns": blocked.length,
-            "host_blocked_in_copies_ratio": blocked.length / length,
+            "host_blocked_in_copies_ns": blocked,
+            "host_blocked_in_copies_ratio": blocked / length,
             "host_in_copy_or_sync_ns": self.host.in_copy_or_sync.clip(self.window.start_ns, self.window.end_ns).length,
             "host_blocked_ns": self.host.blocked.length,
-            "idle_while_host_blocked_ns": idle_waiting.length,
-            "idle_while_host_blocked_ratio": idle_waiting.length / length,
+            "idle_while_host_blocked_ns": idle_waiting,
+            "idle_while_host_blocked_ratio": idle_waiting / length,
             "sm_fill_ratio": self.sm_fill,
             "hole_ns": self.hole.length,
             "hole_ratio": self.hole.length / length,
@@ -183,7 +183,7 @@ def account_for(
     copies = copying.detail_copies(work, busy)
     host = measure_host(work, busy, trace)
     gaps = idling.find_gaps(work, busy, host, activity)
-    requests = find_requests(work, copies, busy, repeats, options.request_range, options.requests)
+    requests = find_requests(work, kernels, copies, busy, repeats, options.request_range, options.requests)
     tables = {
         **_copy_tables(copies, work, busy, host, requests),
         "sampling": table_sampling(copies, busy, host.threads["thread"], trace, options.sampling_hz),
@@ -191,7 +191,7 @@ def account_for(
         "migrations": copying.table_migrations(work, busy),
         "kernels": running.table_kernels(kernels, trace, busy),
         "threads": host.threads,
-        "nvtx_paths": table_paths(work, copies, busy),
+        "nvtx_paths": table_paths(work, kernels, copies, busy),
         "start_end_ranges": table_start_end(work, busy),
         "idle_by_length": idling.class_gaps(gaps, busy),
         "idle_by_activity": idling.total_activity(gaps, busy),
@@ -245,8 +245,15 @@ def _copy_tables(
 
 def _longest(gaps: pl.DataFrame, work: Work, host: Host, n: int = 100) -> pl.DataFrame:
     """The longest gaps with the name of their thread, their NVTX path and what the host did most."""
-    longest = gaps.top_k(n, by=["gap_ns", -pl.col("start_ns")]).sort("gap_ns", "start_ns", descending=[True, False])
+    least = gaps["gap_ns"].top_k(n).min()
+    longest = (
+        gaps.filter(pl.col("gap_ns") >= pl.lit(least, pl.Int64))
+        .sort("gap_ns", "start_ns", descending=[True, False])
+        .head(n)
+    )
     activities = [*ACTIVITIES, NOTHING, idling.UNKNOWN_THREAD]
+    path, _ = work.ranges.path_of(longest["thread"].fill_null(0), longest["start_ns"])  # when the gap began
+    longest = longest.with_columns(path=pl.when(pl.col("thread").is_not_null()).then(pl.Series(path)).otherwise(0))
     return (
         longest.with_columns(
             most=pl.concat_list(activities)

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from threading import Lock
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
 from nsysparse.accounting.busy import Busy, union_of_rows
-from nsysparse.intervals import Intervals, Times, times
+from nsysparse.accounting.windows import Window
+from nsysparse.intervals import Index, Intervals, Times, pairs, times
 from nsysparse.joins.calls import DOES
-from nsysparse.joins.work import Work
+from nsysparse.joins.work import GPU_TABLES, Work
 from nsysparse.source import Trace
 
 # What a thread can be doing, the first that applies: one instant is never counted twice.
@@ -28,10 +30,11 @@ _BY_FUNCTION = {
     "launch": "launch call",
     "graph launch": "launch call",
 }
-_ACTIVITY = pl.Series([CALLS.index(_BY_FUNCTION.get(does, OTHER_CALL)) for does in DOES.categories])
-# Columns of the threads' table -> which functions they add up.
+# Number of the activity (its place in ACTIVITIES) of calls of each function.
+_ACTIVITY = np.array([ACTIVITIES.index(_BY_FUNCTION.get(does, OTHER_CALL)) for does in DOES.categories], np.int8)
+# Columns of the threads' table -> numbers of the functions that they add up.
 _COUNTED = {
-    kind: np.isin(DOES.categories.to_list(), functions)
+    kind: [DOES.categories.to_list().index(f) for f in functions]
     for kind, functions in {
         "launch": ["launch", "graph launch"],
         "copy": ["copy"],
@@ -39,6 +42,7 @@ _COUNTED = {
         "allocate": ["allocate"],
     }.items()
 }
+PIECE = 1 << 16  # intervals looked at together: what is worked out for them stays in the processor's cache
 REMEMBERED = 16  # threads whose activities are kept: those of one device, as a rule
 NAMES_UNKNOWN = "(unnamed thread)"
 
@@ -79,25 +83,17 @@ def thread_names(trace: Trace, threads: pl.Series) -> pl.DataFrame:
 
 def measure_host(work: Work, busy: Busy, trace: Trace) -> Host:
     """Account for the threads that sent work to this device inside the window."""
-    low, high = busy.window.start_ns, busy.window.end_ns
-    sent = work.all().filter((pl.col("start_ns") < high) & (pl.col("end_ns") > low) & pl.col("thread").is_not_null())
-    feeding = sent.group_by("thread").len("operations").sort("operations", "thread", descending=[True, False])
-    idle = busy.idle
+    idle, calls = busy.idle, ThreadCalls(work.calls)
     rows, unions = [], []
-    for thread, operations in feeding.iter_rows():  # threads, not calls
-        calls = work.calls_of(thread)
-        start, end, does = (times(c) for c in (*calls["start_ns", "end_ns"], calls["does"].to_physical()))
-        near = (start < high) & (end > low)
-        kinds = {kind: near & chosen[does] for kind, chosen in _COUNTED.items()}
-        kinds["waits"] = near & calls["waits"].to_numpy()
-        by = {kind: Intervals.union_of(start[rows], end[rows]).clip(low, high) for kind, rows in kinds.items()}
+    for thread, operations in _feeding(work, busy.window).iter_rows():  # threads, not calls
+        n, by = _by_kind(calls, thread, busy.window)
         blocked = by.pop("waits")
         unions.append((blocked, by["copy"] | by["synchronize"]))
         rows.append(
             (
-                *(thread, operations, int(near.sum())),
+                *(thread, operations, n),
                 *(union.length for union in by.values()),
-                *(blocked.length, blocked.length / busy.window.length_ns, (blocked & idle).length),
+                *(blocked.length, blocked.length / busy.window.length_ns, blocked.shared(idle)),
             )
         )
     table = pl.DataFrame(
@@ -115,18 +111,103 @@ def measure_host(work: Work, busy: Busy, trace: Trace) -> Host:
         names.join(table, on="thread", how="right", maintain_order="right").select(
             "thread", "pid", "tid", "name", *table.columns[1:]
         ),
-        _union([b for b, _ in unions]),
-        _union([c for _, c in unions]),
+        Intervals.any_of(b for b, _ in unions),
+        Intervals.any_of(c for _, c in unions),
         unions[0][1] if unions else Intervals.none(),
     )
 
 
-def _union(parts: list[Intervals]) -> Intervals:
-    if not parts:
-        return Intervals.none()
-    return Intervals.union_of(
-        pl.concat([pl.Series(p.start) for p in parts]), pl.concat([pl.Series(p.end) for p in parts])
-    )
+def _feeding(work: Work, window: Window) -> pl.DataFrame:
+    """Threads by the number of their operations in a window, most first: ``thread``, ``operations``."""
+    inside = (pl.col("start_ns") < window.end_ns) & (pl.col("end_ns") > window.start_ns)
+    frames: list[pl.DataFrame] = [getattr(work, name).select(pl.col("thread").filter(inside)) for name in GPU_TABLES]
+    feeding = pl.concat(frames).drop_nulls().group_by("thread").len("operations")
+    return feeding.sort("operations", "thread", descending=[True, False])
+
+
+class ThreadCalls:
+    """All calls as arrays, by thread and start: with many threads, to cut up a frame would cost more than the work.
+
+    Attributes:
+        start: Starts, ns.
+        end: Ends.
+        does: Number of the function in DOES.
+    """
+
+    def __init__(self, calls: pl.DataFrame) -> None:
+        self._thread, self._waits = calls["thread"].to_numpy(), calls["waits"]
+        self.start, self.end = times(calls["start_ns"]), times(calls["end_ns"])
+        self.does = calls["does"].to_physical().to_numpy()
+
+    def of(self, thread: int) -> slice:
+        """The rows of a thread."""
+        low, high = np.searchsorted(self._thread, (thread, thread + 1))
+        return slice(int(low), int(high))
+
+    def waiting(self, thread: int) -> Index:
+        """The rows of a thread's calls that wait."""
+        rows = self.of(thread)
+        waiting: Index = np.flatnonzero(self._waits[rows].to_numpy()) + rows.start
+        return waiting
+
+
+def rows_near(start: Times, end: Times, low: int, high: int) -> slice | Index:
+    """The rows of calls (by start) that overlap a window: one piece, unless an early call lasts into it."""
+    after = int(np.searchsorted(start, high))
+    reaches = end[:after] > low
+    first = after - int(np.count_nonzero(reaches))
+    return slice(first, after) if reaches[first:].all() else np.flatnonzero(reaches)
+
+
+def _by_kind(calls: ThreadCalls, thread: int, window: Window) -> tuple[int, dict[str, Intervals]]:
+    """Number of a thread's calls in a window; when it was in those of each kind of its table, and in such that wait."""
+    low, high = window.start_ns, window.end_ns
+    mine = calls.of(thread)
+    near = rows_near(calls.start[mine], calls.end[mine], low, high)
+    start, end, does = calls.start[mine][near], calls.end[mine][near], calls.does[mine][near]
+    kinds = {kind: np.flatnonzero(np.logical_or.reduce([does == f for f in _COUNTED[kind]])) for kind in _COUNTED}
+    by = {kind: Intervals.union_of(start[rows], end[rows]).clip(low, high) for kind, rows in kinds.items()}
+    rows = calls.waiting(thread)
+    return start.size, {**by, "waits": Intervals.union_of(calls.start[rows], calls.end[rows]).clip(low, high)}
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """What a thread was doing: stretches of time by start that share no instant.
+
+    Attributes:
+        start: Starts, ns.
+        end: Ends.
+        activity: Number of the activity in ACTIVITIES.
+    """
+
+    start: Times
+    end: Times
+    activity: npt.NDArray[np.int8]
+
+    @classmethod
+    def of_sets(cls, sets: list[Intervals]) -> Stretches:
+        """Of disjoint sets of instants, one an activity."""
+        start = np.concatenate([s.start for s in sets])
+        activity = np.repeat(np.arange(len(sets), dtype=np.int8), [len(s) for s in sets])
+        order = np.argsort(start, kind="stable")
+        return cls(start[order], np.concatenate([s.end for s in sets])[order], activity[order])
+
+    def during(self, start: Times, end: Times) -> Times:
+        """For each of many disjoint intervals, how many ns lie in each activity: a row an activity."""
+        spent = np.zeros((len(ACTIVITIES), start.size), np.int64)
+        for piece in (slice(at, at + PIECE) for at in range(0, start.size, PIECE)):
+            spent[:, piece] = self._during(start[piece], end[piece])
+        return spent
+
+    def _during(self, start: Times, end: Times) -> Times:
+        low = np.searchsorted(self.end, start, side="right")
+        high = np.searchsorted(self.start, end, side="left")
+        interval, mine = pairs(low, high)
+        inside = np.minimum(self.end[mine], end[interval]) - np.maximum(self.start[mine], start[interval])
+        spent = np.zeros(len(ACTIVITIES) * start.size, np.int64)
+        np.add.at(spent, self.activity[mine] * np.int64(start.size) + interval, inside)
+        return spent.reshape(len(ACTIVITIES), start.size)
 
 
 class Activity:
@@ -134,14 +215,14 @@ class Activity:
 
     def __init__(self, work: Work, trace: Trace) -> None:
         """Read what the export holds of the host; a thread is worked out when first asked for."""
-        self._work = work
+        self._calls = ThreadCalls(work.calls)
         self._osrt = trace.frame("osrt").filter(pl.col("end_ns") > pl.col("start_ns"))
         self._overheads = trace.frame("overheads").filter(pl.col("end_ns") > pl.col("start_ns"))
-        self._known: dict[int, dict[str, Intervals]] = {}
+        self._known: dict[int, Stretches] = {}
         self._lock = Lock()
 
-    def of(self, thread: int) -> dict[str, Intervals]:
-        """Disjoint sets of instants, one an activity."""
+    def of(self, thread: int) -> Stretches:
+        """What one thread was doing."""
         found = self._known.get(thread)
         if found is None:
             found = self._work_out(thread)
@@ -155,31 +236,28 @@ class Activity:
         """Give back what was worked out."""
         self._known.clear()
 
-    def _work_out(self, thread: int) -> dict[str, Intervals]:
-        mine, calls = pl.col("thread") == thread, self._work.calls_of(thread)
+    def _work_out(self, thread: int) -> Stretches:
+        mine, calls, rows = pl.col("thread") == thread, self._calls, self._calls.of(thread)
         overhead = union_of_rows(self._overheads.filter(mine | pl.col("thread").is_null()))
         os_runtime = union_of_rows(self._osrt.filter(mine))
-        activity, start, end = (
-            times(c) for c in (_ACTIVITY.gather(calls["does"].to_physical()), *calls["start_ns", "end_ns"])
-        )
-        raw = {name: Intervals.union_of(start[activity == i], end[activity == i]) for i, name in enumerate(CALLS)}
-        if (start[1:] >= end[:-1]).all():  # no call inside another, as it mostly is: no two share an instant
+        start, end, activity = calls.start[rows], calls.end[rows], _ACTIVITY[calls.does[rows]]
+        apart = (start[1:] >= end[:-1]).all()  # no call inside another, as it mostly is: no two share an instant
+        if apart and not len(overhead) and not len(os_runtime):
+            return Stretches(start, end, activity)
+        raw = [Intervals.union_of(start[activity == i], end[activity == i]) for i in range(len(ACTIVITIES))]
+        raw[0], raw[-1] = overhead, os_runtime
+        if apart:
             in_calls = Intervals.union_of(start, end) if len(os_runtime) else Intervals.none()
-            split = {name: union - overhead for name, union in raw.items()}
-            return {ACTIVITIES[0]: overhead, **split, ACTIVITIES[-1]: os_runtime - overhead - in_calls}
-        taken, split = Intervals.none(), {}
-        for name in ACTIVITIES:
-            union = {ACTIVITIES[0]: overhead, ACTIVITIES[-1]: os_runtime, **raw}[name]
-            split[name] = union - taken
+            return Stretches.of_sets(
+                [overhead, *(union - overhead for union in raw[1:-1]), os_runtime - overhead - in_calls]
+            )
+        taken, split = Intervals.none(), []
+        for union in raw:
+            split.append(union - taken)
             taken = taken | union
-        return split
+        return Stretches.of_sets(split)
 
-    def during(self, thread: int | None, start: Times, end: Times) -> dict[str, Times]:
-        """For each of many intervals, how many ns a thread spent at each activity; the rest is NOTHING."""
-        if thread is None:
-            return {**{a: times([0] * start.size) for a in ACTIVITIES}, NOTHING: times([0] * start.size)}
-        spent = {a: union.covered(start, end) for a, union in self.of(thread).items()}
-        rest = end - start
-        for part in spent.values():
-            rest = rest - part
-        return {**spent, NOTHING: rest}
+    def during(self, thread: int, start: Times, end: Times) -> dict[str, Times]:
+        """For each of many disjoint intervals, how many ns a thread spent at each activity; the rest is NOTHING."""
+        spent = self.of(thread).during(start, end)
+        return {**dict(zip(ACTIVITIES, spent, strict=True)), NOTHING: end - start - spent.sum(axis=0)}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.busy import Busy
 from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host
-from nsysparse.intervals import Times, times
+from nsysparse.intervals import Index, Intervals, Times, pairs, times
+from nsysparse.joins.calls import rows_by
 from nsysparse.joins.work import GPU_TABLES, Work
 
 CLASSES_NS = (0, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
@@ -21,6 +23,8 @@ CLASS_NAMES = (
     ">= 1 s",
 )
 UNKNOWN_THREAD = "unknown thread"
+NEVER = np.iinfo(np.int64).min
+Bools = npt.NDArray[np.bool_]
 
 
 def find_gaps(work: Work, busy: Busy, host: Host, activity: Activity) -> pl.DataFrame:
@@ -30,65 +34,87 @@ def find_gaps(work: Work, busy: Busy, host: Host, activity: Activity) -> pl.Data
     thread that sent the most.
 
     Returns:
-        ``start_ns``, ``end_ns``, ``gap_ns``, ``thread`` (NULL: unknown), ``path`` (its NVTX path when the gap began),
-        ``next`` (kind of the operation that ended it, NULL at the window's end), and one column an activity with its
-        ns; these add up to ``gap_ns`` where the thread is known.
+        ``start_ns``, ``end_ns``, ``gap_ns``, ``late`` (the call that sent what ended it had not returned when it began,
+        or is not known), ``waited`` (such a call waits), ``thread`` (NULL: unknown), ``next`` (kind of the operation
+        that ended it, NULL at the window's end), and one column an activity with its ns; these add up to ``gap_ns``
+        where the thread is known.
     """
     idle = busy.idle
-    thread, following = _ended_by(work, idle.end)
+    thread, following, late, waited = _ended_by(work, idle)
     feeder = host.threads["thread"][0] if host.threads.height else None
-    ended = pl.Series(idle.end < busy.window.end_ns)
-    gaps = pl.DataFrame({"start_ns": idle.start, "end_ns": idle.end, "ended": ended}).with_columns(
-        gap_ns=pl.col("end_ns") - pl.col("start_ns"),
-        thread=pl.when("ended").then(thread).otherwise(pl.lit(feeder, pl.Int64)),
-        next=pl.when("ended").then(following),
+    ended = idle.end < busy.window.end_ns
+    gaps = pl.DataFrame(
+        {"start_ns": idle.start, "end_ns": idle.end, "gap_ns": idle.end - idle.start, "late": late, "waited": waited}
+    ).with_columns(
+        thread=pl.when(pl.Series(ended)).then(thread).otherwise(pl.lit(feeder, pl.Int64)),
+        next=pl.when(pl.Series(ended)).then(following),
     )
-    gaps = gaps.drop("ended")
-    return _with_activity(gaps, work, activity)
+    return gaps.hstack(_activity(gaps, activity))
 
 
-def _ended_by(work: Work, instants: Times) -> tuple[pl.Series, pl.Series]:
-    """The thread that sent the operation that starts at each instant, and the kind of this operation.
+def _ended_by(work: Work, idle: Intervals) -> tuple[pl.Series, pl.Series, Bools, Bools]:
+    """What ended each gap: ``thread``, ``next``, ``late`` and ``waited`` of :func:`find_gaps`.
 
     What no call sent (a unified-memory migration) can end a gap, too: then its thread is unknown.
     """
-    kind, row = np.full(instants.size, len(GPU_TABLES)), np.zeros(instants.size, np.int64)
-    thread = pl.Series("thread", [None], pl.Int64).new_from_index(0, instants.size)
-    for number, name in enumerate(GPU_TABLES):  # of operations that start together the first kind is taken
-        starts = getattr(work, name)["start_ns"].to_numpy()
-        at = np.searchsorted(starts, instants, side="left")
-        here = np.flatnonzero((kind == len(GPU_TABLES)) & (at < starts.size))
-        here = here[starts[at[here]] == instants[here]]
-        kind[here], row[here] = number, at[here]
-        if here.size:
-            thread = thread.scatter(here, getattr(work, name)["thread"].gather(row[here]))
+    n = len(idle)
+    kind, thread, known = np.full(n, len(GPU_TABLES)), np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    returned, waited = np.full(n, NEVER), np.zeros(n, np.bool_)
+    for number, name in enumerate(GPU_TABLES):
+        frame: pl.DataFrame = getattr(work, name)
+        gap, row = _starting_at(times(frame["start_ns"]), idle.end)
+        if not gap.size:
+            continue
+        ops = frame.select(pl.col("thread", "call", "call_end_ns").gather(row))
+        np.maximum.at(returned, gap, ops["call_end_ns"].fill_null(NEVER).to_numpy())
+        waited[gap[work.calls["waits"].gather(ops["call"]).fill_null(False).to_numpy()]] = True
+        # Of operations that start together the first of the first kind names the thread.
+        first = np.flatnonzero((np.diff(gap, prepend=-1) > 0) & (kind[gap] == len(GPU_TABLES)))
+        kind[gap[first]] = number
+        thread[gap[first]] = ops["thread"].fill_null(0).to_numpy()[first]
+        known[gap[first]] = ops["thread"].is_not_null().to_numpy()[first]
     nothing_sent = all(getattr(work, name).is_empty() for name in GPU_TABLES)
     last = None if nothing_sent else "migrations"
-    return thread, pl.Series("next", [*GPU_TABLES, last], pl.Enum([*GPU_TABLES, "migrations"])).gather(kind)
+    return (
+        pl.select(pl.when(pl.Series(known)).then(pl.Series(thread))).to_series(),
+        pl.Series("next", [*GPU_TABLES, last], pl.Enum([*GPU_TABLES, "migrations"])).gather(kind),
+        (returned == NEVER) | (returned > idle.start),
+        waited,
+    )
 
 
-def _with_activity(gaps: pl.DataFrame, work: Work, activity: Activity) -> pl.DataFrame:
+def _starting_at(starts: Times, instants: Times) -> tuple[Index, Index]:
+    """The rows (ascending starts) that start at each of some ascending instants: the instant's number, and the row."""
+    low = np.searchsorted(starts, instants, side="left")
+    low = low[: np.searchsorted(low, starts.size)]  # later instants have none
+    high = low + (starts[low] == instants[: low.size])
+    several = np.flatnonzero((high > low) & (high < starts.size))
+    several = several[starts[high[several]] == instants[several]]
+    high[several] = np.searchsorted(starts, instants[several], side="right")
+    return pairs(low, high)
+
+
+def _activity(gaps: pl.DataFrame, activity: Activity) -> pl.DataFrame:
+    """What the threads did, in the columns of :func:`find_gaps`."""
     columns = {name: np.zeros(gaps.height, np.int64) for name in (*ACTIVITIES, NOTHING, UNKNOWN_THREAD)}
-    path = np.zeros(gaps.height, np.int32)
     start, end = times(gaps["start_ns"]), times(gaps["end_ns"])
-    for thread in gaps["thread"].unique().to_list():  # threads, not gaps
-        here = np.flatnonzero(
-            (gaps["thread"].is_null() if thread is None else gaps["thread"] == thread).fill_null(False).to_numpy()
-        )
-        if thread is None:
-            columns[UNKNOWN_THREAD][here] = end[here] - start[here]
-            continue
+    nobody = gaps["thread"].is_null().to_numpy()
+    columns[UNKNOWN_THREAD][nobody] = (end - start)[nobody]
+    for thread, here in rows_by(gaps["thread"]) if not nobody.all() else ():  # threads, not gaps
         for name, spent in activity.during(thread, start[here], end[here]).items():
             columns[name][here] = spent
-        found, _ = work.ranges.path_of(pl.Series([thread] * here.size, dtype=pl.Int64), pl.Series(start[here]))
-        path[here] = found
-    return gaps.with_columns(path=pl.Series(path), **{n: pl.Series(v) for n, v in columns.items()})
+    return pl.DataFrame(columns)
 
 
 def slim(gaps: pl.DataFrame) -> pl.DataFrame:
     """The gaps with their activities in the smallest integers that hold them, to be kept."""
     small = [gaps[name].shrink_dtype() for name in (*ACTIVITIES, NOTHING, UNKNOWN_THREAD)]
     return gaps.with_columns(c for c in small if c.dtype in (pl.Int8, pl.Int16))  # larger ones would not add up
+
+
+def class_of(lengths: pl.Series) -> Index:
+    """The number of the class (CLASSES_NS) of each length."""
+    return np.searchsorted(CLASSES_NS, lengths.to_numpy(), side="right") - 1
 
 
 def class_gaps(gaps: pl.DataFrame, busy: Busy) -> pl.DataFrame:
@@ -98,11 +124,9 @@ def class_gaps(gaps: pl.DataFrame, busy: Busy) -> pl.DataFrame:
         ``length`` (class), ``count``, ``idle_ns``, ``idle_ratio`` (of the window), one column an activity (ns).
     """
     activities = [*ACTIVITIES, NOTHING, UNKNOWN_THREAD]
-    classed = gaps.with_columns(
-        number=pl.sum_horizontal([(pl.col("gap_ns") >= c).cast(pl.Int64) for c in CLASSES_NS]) - 1
-    )
+    number = pl.Series("number", class_of(gaps["gap_ns"]))
     return (
-        classed.group_by("number")
+        gaps.group_by(number)
         .agg(
             pl.len().cast(pl.Int64).alias("count"),
             pl.col("gap_ns").sum().alias("idle_ns"),

@@ -16,6 +16,7 @@ SHAPE = (
     *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
     *("registers", "static_shared_bytes", "dynamic_shared_bytes"),
 )
+PIECE = 1 << 17  # kernels looked at together: what is worked out for them stays in the processor's cache
 SHARED_RESERVED = 1_024  # shared memory a block that the runtime takes, compute capability 8.0 and later
 
 
@@ -61,16 +62,15 @@ def sm_fill(kernels: pl.DataFrame, device: dict[str, Any]) -> pl.Series:
 def detail_kernels(work: Work, busy: Busy, device: dict[str, Any]) -> pl.DataFrame:
     """The kernels that touch the window, with clipped times, ``counted`` and ``sm_fill``."""
     inside = in_window(work.kernels, busy.window)
-    return inside.with_columns(sm_fill(inside, device))
+    shapes = inside.select(SHAPE)
+    pieces = [sm_fill(shapes[at : at + PIECE], device) for at in range(0, max(shapes.height, 1), PIECE)]
+    return inside.with_columns(pl.concat(pieces, rechunk=True))
 
 
 def mean_fill(kernels: pl.DataFrame) -> float | None:
     """SM fill of the window, weighted by kernel time; None when no kernel's is known."""
-    took = pl.col("to_ns") - pl.col("from_ns")
-    row = kernels.filter(pl.col("sm_fill").is_not_null()).select(
-        (pl.col("sm_fill") * took).sum().alias("filled"), took.sum().alias("time")
-    )
-    filled, time = row.row(0)
+    known = kernels.select("sm_fill", took=pl.col("to_ns") - pl.col("from_ns")).drop_nulls("sm_fill")
+    filled, time = known.select((pl.col("sm_fill") * pl.col("took")).sum(), pl.col("took").sum()).row(0)
     return filled / time if time else None
 
 
@@ -83,15 +83,19 @@ def table_kernels(kernels: pl.DataFrame, trace: Trace, busy: Busy) -> pl.DataFra
         ``min_ns``, ``max_ns`` (of those that start inside), ``sm_fill`` (time-weighted).
     """
     took, counted = pl.col("end_ns") - pl.col("start_ns"), pl.col("counted")
-    clipped = pl.col("to_ns") - pl.col("from_ns")
+    clipped = filled = pl.col("to_ns") - pl.col("from_ns")
+    if not kernels["counted"].all():  # most often all are, and a filter in a group is dear
+        took = took.filter(counted)
+    if kernels["sm_fill"].null_count():
+        filled = clipped.filter(pl.col("sm_fill").is_not_null())
     table = kernels.group_by("name_id", "short_name_id").agg(
         counted.sum().cast(pl.Int64).alias("count"),
         clipped.sum().alias("time_ns"),
-        took.filter(counted).mean().alias("mean_ns"),
-        took.filter(counted).quantile(0.5, "lower").cast(pl.Int64).alias("median_ns"),
-        took.filter(counted).min().alias("min_ns"),
-        took.filter(counted).max().alias("max_ns"),
-        ((pl.col("sm_fill") * clipped).sum() / clipped.filter(pl.col("sm_fill").is_not_null()).sum()).alias("sm_fill"),
+        took.mean().alias("mean_ns"),
+        took.quantile(0.5, "lower").cast(pl.Int64).alias("median_ns"),
+        took.min().alias("min_ns"),
+        took.max().alias("max_ns"),
+        ((pl.col("sm_fill") * clipped).sum() / filled.sum()).alias("sm_fill"),
     )
     missing = pl.lit("(name not in the export)")
     total = table["time_ns"].sum()

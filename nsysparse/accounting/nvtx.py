@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from nsysparse.accounting.busy import Busy, in_window
@@ -13,11 +14,12 @@ from nsysparse.joins.work import Work
 FIGURES = ("kernels", "kernel_ns", "copies", "copy_bytes", "copy_ns", "exposed_ns", "memsets", "graphs")
 
 
-def table_paths(work: Work, copies: pl.DataFrame, busy: Busy) -> pl.DataFrame:
+def table_paths(work: Work, kernels: pl.DataFrame, copies: pl.DataFrame, busy: Busy) -> pl.DataFrame:
     """What the calls under each NVTX path sent to the device.
 
     Args:
         work: One device's work.
+        kernels: Those that touch the window, as :func:`nsysparse.accounting.busy.in_window` returns them.
         copies: As :func:`nsysparse.accounting.copies.detail_copies` returns them.
         busy: The window's unions.
 
@@ -28,7 +30,7 @@ def table_paths(work: Work, copies: pl.DataFrame, busy: Busy) -> pl.DataFrame:
         ``kernels``, ``kernel_ns`` (sum, clipped), ``copies``, ``copy_bytes``, ``copy_ns``, ``exposed_ns`` (adds up to
         the window's), ``memsets``, ``graphs``; and the same prefixed ``total_`` with the paths below included.
     """
-    own = _own_figures(work, copies, busy)
+    own = _own_figures(work, kernels, copies, busy)
     paths = work.ranges.paths
     instances = _instances(work, busy)
     table = own.join(paths, on="path", how="left")
@@ -48,9 +50,8 @@ def table_paths(work: Work, copies: pl.DataFrame, busy: Busy) -> pl.DataFrame:
     )
 
 
-def _own_figures(work: Work, copies: pl.DataFrame, busy: Busy) -> pl.DataFrame:
+def _own_figures(work: Work, kernels: pl.DataFrame, copies: pl.DataFrame, busy: Busy) -> pl.DataFrame:
     group = ["path", "path_by"]
-    kernels = in_window(work.kernels, busy.window)
     counted, clipped = pl.col("counted"), pl.col("to_ns") - pl.col("from_ns")
 
     def number(name: str) -> pl.Expr:
@@ -76,31 +77,27 @@ def _own_figures(work: Work, copies: pl.DataFrame, busy: Busy) -> pl.DataFrame:
 
 def _with_ancestors(own: pl.DataFrame, paths: pl.DataFrame) -> pl.DataFrame:
     """Figures of each path with everything below it; one step a level."""
-    parent = paths["parent"]
-    level, parts = own, [own]
-    while level.filter(pl.col("path") > 0).height:
-        level = (
-            level.filter(pl.col("path") > 0)
-            .with_columns(path=pl.col("path").replace_strict(paths["path"], parent, return_dtype=pl.Int32))
-            .filter(pl.col("path") > 0)
-            .group_by("path", "path_by")
-            .agg(pl.col(FIGURES).sum())
-        )
-        parts.append(level)
+    parent = paths["parent"].to_numpy()  # paths are numbered by their rows
+    row, path = np.arange(own.height), own["path"].to_numpy()
+    rows, above = [row], [path]
+    while row.size:
+        row, path = row[parent[path] > 0], parent[path][parent[path] > 0]
+        rows.append(row)
+        above.append(path)
+    figures = own.select("path_by", *FIGURES)[np.concatenate(rows)]
     return (
-        pl.concat([p.select("path", "path_by", *FIGURES) for p in parts])
+        figures.with_columns(path=pl.Series(np.concatenate(above), dtype=pl.Int32))
         .group_by("path", "path_by")
         .agg(pl.col(f).sum().alias(f"total_{f}") for f in FIGURES)
     )
 
 
 def _instances(work: Work, busy: Busy) -> pl.DataFrame:
-    return (
-        work.ranges.frame.select("path", "start_ns", "end_ns", "push_pop")
-        .filter(pl.col("push_pop") & ranges_in(busy.window, work))
-        .group_by("path")
-        .agg(pl.len().cast(pl.Int64).alias("ranges"))
-    )
+    ranges = work.ranges.frame
+    inside = ranges.select(pl.col("push_pop") & ranges_in(busy.window, work)).to_series()
+    count = np.bincount(ranges["path"].filter(inside).to_numpy())
+    path = np.flatnonzero(count)
+    return pl.DataFrame({"path": path.astype(np.int32), "ranges": count[path]})
 
 
 def table_start_end(work: Work, busy: Busy) -> pl.DataFrame:
@@ -110,7 +107,9 @@ def table_start_end(work: Work, busy: Busy) -> pl.DataFrame:
         ``label``, ``count`` (in the window), ``across_threads``, ``unfinished``, ``mean_ns``, ``max_ns``
         (of the finished ones).
     """
-    chosen = work.ranges.frame.filter(~pl.col("push_pop") & ranges_in(busy.window, work))
+    ranges = work.ranges.frame
+    inside = ranges.select(~pl.col("push_pop") & ranges_in(busy.window, work)).to_series()
+    chosen = ranges.select("label", "start_ns", "end_ns", "thread", "end_thread", "finished").filter(inside)
     took = (pl.col("end_ns") - pl.col("start_ns")).filter(pl.col("end_ns") < FOREVER)
     return (
         chosen.group_by(pl.col("label").cast(pl.String))

@@ -8,9 +8,10 @@ import numpy as np
 import polars as pl
 
 from nsysparse.accounting.busy import Busy, in_window
+from nsysparse.accounting.host import ThreadCalls
 from nsysparse.accounting.windows import Repeats, match_ranges, ranges_in
 from nsysparse.errors import UsageError
-from nsysparse.intervals import Intervals
+from nsysparse.intervals import Intervals, times
 from nsysparse.joins.nesting import FOREVER, Nesting
 from nsysparse.joins.ranges import IN_TIME
 from nsysparse.joins.work import Work
@@ -67,6 +68,7 @@ class Requests:
 
 def find_requests(
     work: Work,
+    kernels: pl.DataFrame,
     copies: pl.DataFrame,
     busy: Busy,
     repeats: Repeats | None,
@@ -77,6 +79,7 @@ def find_requests(
 
     Args:
         work: One device's work.
+        kernels: Those that touch the window, as :func:`nsysparse.accounting.busy.in_window` returns them.
         copies: As :func:`nsysparse.accounting.copies.detail_copies` returns them.
         busy: The window's unions.
         repeats: The repeated top-level ranges; taken where the user gives nothing.
@@ -102,13 +105,14 @@ def find_requests(
     else:
         return None
     ranges = ranges.filter(ranges_in(busy.window, work)).sort("start_ns", "range")
-    frame, unclaimed = _measure(work, copies, busy, ranges)
+    frame, unclaimed = _measure(work, kernels, copies, busy, ranges)
     return Requests(ranges.height, basis, frame, unclaimed)
 
 
-def _measure(work: Work, copies: pl.DataFrame, busy: Busy, ranges: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+def _measure(
+    work: Work, kernels: pl.DataFrame, copies: pl.DataFrame, busy: Busy, ranges: pl.DataFrame
+) -> tuple[pl.DataFrame, int]:
     owner = _Owner(ranges, work)
-    kernels = in_window(work.kernels, busy.window)
     kernels = kernels.with_columns(request=owner.of(kernels))
     copies = copies.with_columns(request=owner.of(copies))
     graphs = in_window(work.graphs, busy.window)
@@ -165,10 +169,13 @@ class _Owner:
 
     def of(self, ops: pl.DataFrame) -> pl.Series:
         """Request of each operation, -1 for none."""
+        if not ops.height:
+            return pl.Series([], dtype=pl.Int64)
         # A call placed "in time" belongs to the request of the thread whose range it was placed in.
-        placed = (ops["path_by"].cast(pl.String) == IN_TIME).to_numpy()
-        thread = ops["thread"].fill_null(0).to_numpy().copy()
+        placed = (ops["path_by"] == IN_TIME).to_numpy()
+        thread = ops["thread"].fill_null(0).to_numpy()
         if placed.any():
+            thread = thread.copy()
             thread[placed] = self._thread_of_range.gather(ops["range"].filter(placed)).to_numpy()
         row = self._nesting.rows_of(self._nesting.enclosing(thread, ops["call_start_ns"].fill_null(0)))
         found = (row >= 0) & ops["call"].is_not_null().to_numpy()
@@ -180,9 +187,8 @@ def _blocked(ranges: pl.DataFrame, work: Work) -> np.ndarray:
     """Time that each request's own thread was inside a call that waits, ns."""
     blocked = np.zeros(ranges.height, np.int64)
     end = ranges["end_ns"].clip(upper_bound=FOREVER).to_numpy()
-    for thread in ranges["thread"].unique().to_list():
-        here = (ranges["thread"] == thread).to_numpy()
-        mine = work.calls_of(thread).filter("waits")
-        union = Intervals.union_of(mine["start_ns"], mine["end_ns"])
-        blocked[here] = union.covered(ranges["start_ns"].to_numpy()[here], end[here])
+    start, threads, calls = times(ranges["start_ns"]), ranges["thread"].to_numpy(), ThreadCalls(work.calls)
+    for thread in np.unique(threads).tolist():
+        here, rows = np.flatnonzero(threads == thread), calls.waiting(thread)
+        blocked[here] = Intervals.union_of(calls.start[rows], calls.end[rows]).covered(start[here], end[here])
     return blocked

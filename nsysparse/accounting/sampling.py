@@ -13,8 +13,9 @@ import math
 import numpy as np
 import polars as pl
 
-from nsysparse.accounting.busy import Busy
-from nsysparse.intervals import Intervals
+from nsysparse.accounting.busy import Busy, union_by_thread, union_of_rows
+from nsysparse.intervals import Intervals, Times, times
+from nsysparse.joins.calls import rows_by
 from nsysparse.source import Trace
 
 RATES_HZ = (10, 100, 1000)
@@ -47,6 +48,7 @@ def table_sampling(
     window = busy.window
     length, total_busy = window.length_ns, busy.everything.length
     samples = _samples(trace, threads, window.start_ns, window.end_ns)
+    taken = sum(when.size for when in samples.values())
     rows = []
     for key, part in copies.group_by(CLASS, maintain_order=True):  # classes, not copies
         took = Intervals.union_of(part["from_ns"], part["to_ns"]).length
@@ -63,9 +65,9 @@ def table_sampling(
             "median_ns": median,
             "in_call_ns": in_call,
             "in_call_ratio": in_call / length,
-            "cpu_samples": hits if samples.height else None,
-            "cpu_samples_of": samples.height or None,
-            "cpu_sample_ratio": hits / samples.height if samples.height else None,
+            "cpu_samples": hits if taken else None,
+            "cpu_samples_of": taken or None,
+            "cpu_sample_ratio": hits / taken if taken else None,
         }
         for rate in rates:
             row |= _expected(share, float(median or 0), length, rate)
@@ -94,18 +96,24 @@ def _expected(share: float, operation_ns: float, window_ns: int, rate: int) -> d
     }
 
 
-def _samples(trace: Trace, threads: pl.Series, low: int, high: int) -> pl.DataFrame:
-    frame = trace.frame("samples")
+def _samples(trace: Trace, threads: pl.Series, low: int, high: int) -> dict[int, Times]:
+    """When each of some threads was sampled in a window."""
     at = pl.col("time_ns")
-    return frame.filter(pl.col("thread").is_in(threads.implode()) & (at >= low) & (at < high))
+    inside = pl.col("thread").is_in(threads.implode()) & (at >= low) & (at < high)
+    frame = trace.frame("samples").select(pl.col("thread", "time_ns").filter(inside))
+    when = times(frame["time_ns"])
+    return {thread: when[rows] for thread, rows in rows_by(frame["thread"])}
 
 
-def _in_calls(copies: pl.DataFrame, threads: pl.Series, samples: pl.DataFrame, low: int, high: int) -> tuple[int, int]:
+def _in_calls(
+    copies: pl.DataFrame, threads: pl.Series, samples: dict[int, Times], low: int, high: int
+) -> tuple[int, int]:
     """Union of the copies' own calls over all threads, and how many samples of each call's thread lie in it."""
-    direct = copies.filter(pl.col("in_call_ns").is_not_null() & pl.col("thread").is_in(threads.implode()))
-    everywhere, hits = Intervals.none(), 0
-    for (thread,), part in direct.group_by("thread", maintain_order=True):
-        calls = Intervals.union_of(part["call_start_ns"], part["call_end_ns"]).clip(low, high)
-        everywhere = everywhere | calls
-        hits += int(np.count_nonzero(calls.contains(samples.filter(pl.col("thread") == thread)["time_ns"])))
-    return everywhere.length, hits
+    direct = copies.select("thread", start_ns="call_start_ns", end_ns="call_end_ns").filter(
+        copies["in_call_ns"].is_not_null() & copies["thread"].is_in(threads.implode())
+    )
+    hits = 0
+    if samples:
+        for thread, calls in union_by_thread(direct).items():
+            hits += int(np.count_nonzero(calls.clip(low, high).contains(samples.get(thread, []))))
+    return union_of_rows(direct).clip(low, high).length, hits

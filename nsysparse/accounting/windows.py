@@ -11,11 +11,13 @@ import math
 import re
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from nsysparse.errors import UsageError
+from nsysparse.intervals import times
 from nsysparse.joins.nesting import FOREVER
-from nsysparse.joins.work import Work
+from nsysparse.joins.work import FRAMES, GPU_TABLES, Work
 
 LATEST = 1 << 62  # ns
 _UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000}
@@ -55,23 +57,13 @@ class Repeats:
 
 def whole_window(work: Work) -> Window | None:
     """First start to last end of the work of one device; None where it did nothing."""
-    frames = (work.kernels, work.copies, work.memsets, work.graphs, work.migrations)
-    bounds = (
-        pl.concat(
-            f.select(
-                pl.col("start_ns").min().alias("first"), pl.col("start_ns").max().alias("last"), pl.col("end_ns").max()
-            )
-            for f in frames
-            if f.height
-        )
-        if any(f.height for f in frames)
-        else None
-    )
-    if bounds is None:
+    frames = [f for f in (getattr(work, name) for name in FRAMES) if f.height]
+    if not frames:
         return None
-    first, last, end = bounds.select(pl.col("first").min(), pl.col("last").max(), pl.col("end_ns").max()).row(0)
+    starts, ends = [times(f["start_ns"]) for f in frames], [times(f["end_ns"]) for f in frames]
+    first, last, end = min(s.min() for s in starts), max(s.max() for s in starts), max(e.max() for e in ends)
     # One ns more where the last operation is an instant: a window is half-open, and it belongs to it.
-    return Window("whole", first, max(end, last + 1), "first to last GPU operation")
+    return Window("whole", int(first), max(int(end), int(last) + 1), "first to last GPU operation")
 
 
 def ranges_in(window: Window, work: Work) -> pl.Expr:
@@ -95,14 +87,17 @@ def repeated_ranges(work: Work) -> Repeats | None:
     Of several candidates, the one that sent the most operations. Only the default domain counts: a library's own NVTX
     (NCCL, cuDNN) repeats too, and is no step of the program.
     """
-    ops = work.all()
-    processes = ops["process"].unique()
-    ranges = work.ranges.frame.filter(
+    sent_by = pl.concat(getattr(work, name).select("process", "path") for name in GPU_TABLES)
+    processes = sent_by["process"].unique()
+    candidate = (
         pl.col("push_pop") & (pl.col("domain") == 0) & pl.col("finished") & pl.col("process").is_in(processes.implode())
     )
-    each = ranges.group_by("path", "process").agg(
-        pl.len().alias("n"), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("time")
+    ranges = work.ranges.frame
+    took = ranges.select("path", "process", time=pl.col("end_ns") - pl.col("start_ns")).filter(
+        ranges.select(c=candidate)["c"]
     )
+    by = ["path", "process"] if processes.len() > 1 else ["path"]
+    each = took.group_by(by).agg(pl.len().alias("n"), pl.col("time").sum())
     repeats = each.group_by("path").agg(pl.col("n").max(), pl.col("time").sum()).filter(pl.col("n") > 1)
     repeating = set(repeats["path"].to_list())
     parents = work.ranges.paths["parent"].to_list()
@@ -110,12 +105,9 @@ def repeated_ranges(work: Work) -> Repeats | None:
     candidates = repeats.filter(pl.col("path").is_in([p for p in repeating if outermost[p] == p]))
     if not candidates.height:
         return None
-    counts = ops.group_by("path").len()
-    sent = (
-        counts.with_columns(path=pl.Series([outermost[p] for p in counts["path"].to_list()], dtype=pl.Int32))
-        .group_by("path")
-        .agg(pl.col("len").sum().cast(pl.Int64).alias("sent"))
-    )
+    number = np.zeros(len(parents), np.int64)
+    np.add.at(number, outermost, np.bincount(sent_by["path"].to_numpy(), minlength=len(parents)))
+    sent = pl.DataFrame({"path": np.arange(number.size, dtype=np.int32), "sent": number}).filter(pl.col("sent") > 0)
     best = (
         candidates.join(sent, on="path")
         .join(work.ranges.paths, on="path")
@@ -123,7 +115,9 @@ def repeated_ranges(work: Work) -> Repeats | None:
     )
     if not best.height:
         return None
-    return Repeats(best["label"][0], ranges.filter(pl.col("path") == best["path"][0]).sort("start_ns", "range"))
+    return Repeats(
+        best["label"][0], ranges.filter(candidate & (pl.col("path") == best["path"][0])).sort("start_ns", "range")
+    )
 
 
 def _outermost(parents: list[int], repeating: set[int]) -> list[int]:

@@ -112,10 +112,11 @@ def run_rules(
     rules = sorted(load_rules(), key=lambda r: (getattr(r, "REST", False), r.ID))
     outcomes: list[Outcome] = []
     lost = []
+    rest = {r.ID for r in rules if getattr(r, "REST", False)}
     by_device = [r for r in rules if getattr(r, "SCOPE", "device") == "device"]
 
     def judge(scene: Scene) -> tuple[list[Outcome], list[tuple[int, str, int, float]]]:
-        split = _split(_on_device(by_device, scene), scene)
+        split = _split(_on_device(by_device, scene), scene, rest)
         scene.forget()
         return split
 
@@ -159,9 +160,8 @@ def _guarded(name: str, device: int | None, check: Callable[[], Iterable[Said]])
     return found or [Quiet(name, device)]
 
 
-def _split(said: list[Said], scene: Scene) -> tuple[list[Outcome], list[tuple[int, str, int, float]]]:
+def _split(said: list[Said], scene: Scene, rest: set[str]) -> tuple[list[Outcome], list[tuple[int, str, int, float]]]:
     """Give every instant without a kernel to one finding: causes of their own first, then the most to win."""
-    rest = {r.ID for r in load_rules() if getattr(r, "REST", False)}
     found = sorted(
         (s for s in said if isinstance(s, Found)),
         key=lambda f: (
@@ -173,18 +173,23 @@ def _split(said: list[Said], scene: Scene) -> tuple[list[Outcome], list[tuple[in
     )
     length, number = scene.account.window.length_ns, scene.account.number
     window = scene.account.window
-    left = scene.account.busy.compute.gaps(window.start_ns, window.end_ns)
+    lost = scene.account.busy.compute.gaps(window.start_ns, window.end_ns)
+    taken = Intervals.none()  # of what is lost
     own: dict[str, int] = {}
     rows = []
     for each in found:
-        mine: Intervals = left & each.claim
-        left = left - mine
+        mine: Intervals = (lost & each.claim) - taken
+        taken = taken | mine
         own[each.finding.id] = mine.length
         rows.append((number, each.finding.id, mine.length, mine.length / length))
-    loading = left.clip(window.start_ns, scene.loading_end_ns).length
-    startup = left.clip(max(window.start_ns, scene.loading_end_ns), scene.begin_ns).length
+
+    def left(start: int, end: int) -> int:
+        return lost.clip(start, end).length - taken.clip(start, end).length
+
+    loading = left(window.start_ns, scene.loading_end_ns)
+    startup = left(max(window.start_ns, scene.loading_end_ns), scene.begin_ns)
     rows += [(number, name, ns, ns / length) for name, ns in ((LOADING, loading), (STARTUP, startup)) if ns]
-    rest_ns = left.length - loading - startup
+    rest_ns = left(window.start_ns, window.end_ns) - loading - startup
     rows.append((number, UNEXPLAINED, rest_ns, rest_ns / length))
     outcomes: list[Outcome] = [
         replace(s.finding, own_ns=own[s.finding.id]) if isinstance(s, Found) else s for s in said

@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsysparse.intervals import Intervals
 from nsysparse.rules._price import Waits
 from nsysparse.rules._scene import Scene
 
+Bools = npt.NDArray[np.bool_]
 NAMED_SAMPLES = 5  # samples that must be named before they count as a sign
 OWN_SHARE = 0.8  # share of them that must lie in the copies' own functions
 OTHER_SILENCES = 20  # other silences that make a comparison
@@ -101,23 +103,24 @@ def _by_range(scene: Scene, copies: pl.DataFrame, waits: Waits) -> Around | None
 
 def _silences(scene: Scene, waits: Waits) -> tuple[dict[int, Intervals], int | None]:
     """Silences next to these calls, without waiting in OS runtime calls, and the threads' median silence elsewhere."""
-    turns = scene.turns
-    ours = turns.select("call", "thread", "start_ns", "pause_ns", "does").with_columns(
-        mine=pl.col("call").is_in(waits.calls["call"].implode()), synced=pl.col("does") == "synchronize"
-    )
-    thread = pl.col("thread")  # turns are by thread
-    follows = thread == thread.shift(1)
+    turns = scene.turns.select("thread", "start_ns", "pause_ns")
+    thread, synced = turns["thread"].to_numpy(), (scene.turns["does"] == "synchronize").to_numpy()
+    mine = np.zeros(turns.height, np.bool_)
+    mine[waits.calls["turn"].to_numpy()] = True
+
+    def before(marked: Bools) -> Bools:
+        """Whether the call before each, on the same thread, is marked; turns are by thread."""
+        found = np.zeros_like(marked)
+        found[1:] = marked[:-1] & (thread[1:] == thread[:-1])
+        return found
+
     # A synchronization just before the first copy of a burst is part of it: it waits for what the copy needs.
-    leads = ~pl.col("mine") & pl.col("synced") & (pl.col("mine") & follows).shift(-1).fill_null(False)
-    ours = ours.with_columns(mine=pl.col("mine") | leads)
-    ours = ours.with_columns(
-        before_mine=(pl.col("mine").shift(1) & follows).fill_null(False),
-        before_synced=(pl.col("synced").shift(1) & follows).fill_null(False),
-        from_ns=pl.col("start_ns") - pl.col("pause_ns"),
-    ).filter(pl.col("pause_ns") > 0)
-    near = ours.filter((pl.col("mine") | pl.col("before_mine")) & thread.is_in(list(waits.spans)))
-    other = ours.filter(
-        ~(pl.col("mine") | pl.col("before_mine")) & pl.col("before_synced") & thread.is_in(list(waits.spans))
+    mine[:-1] |= synced[:-1] & mine[1:] & (thread[1:] == thread[:-1])
+    silent = ((turns["pause_ns"] > 0).fill_null(False) & turns["thread"].is_in(list(waits.spans))).to_numpy()
+    next_to = mine | before(mine)
+    near, other = (
+        turns.filter(pl.Series(silent & chosen)).with_columns(from_ns=pl.col("start_ns") - pl.col("pause_ns"))
+        for chosen in (next_to, ~next_to & before(synced))
     )
     usual = _median(scene, other)
     window = scene.account.window
@@ -150,7 +153,8 @@ def _samples(scene: Scene, copies: pl.DataFrame, silences: dict[int, Intervals])
     if not recording.samples.height:
         return None
     inside = recording.samples_in(silences)
-    mine = scene.turns.filter(pl.col("thread").is_in(list(silences)))["call"]
+    traced = scene.turns_of(recording.call_stacks.by_call["call"])
+    mine = traced["call"].filter(traced["thread"].is_in(list(silences)))
     ours = copies["call"].drop_nulls().unique()
     foreign = set(recording.call_stacks.own_functions(mine.filter(~mine.is_in(ours.implode()))))
     own = set(recording.call_stacks.own_functions(ours)) - foreign

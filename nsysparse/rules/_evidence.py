@@ -88,7 +88,7 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
         "senders": senders(scene, copies),
         "call_paths": paths[:PATHS],
         "copies_with_path": sum(p["count"] for p in paths),
-        "cadence": cadence(burst_starts(copies), scene.work, window),
+        "cadence": cadence(burst_starts(copies), scene.beats),
     }
     if waits is not None:
         figures["threads"] = [
@@ -154,8 +154,7 @@ def senders(scene: Scene, copies: pl.DataFrame) -> list[dict[str, Any]]:
 
 def thread_name(scene: Scene, thread: int | None) -> str | None:
     """Name and number of a thread that feeds the device."""
-    row = scene.account.host.threads.filter(pl.col("thread") == pl.lit(thread, pl.Int64))
-    return f"{row['name'][0]} ({row['tid'][0]})" if row.height else None
+    return None if thread is None else scene.thread_names.get(thread)
 
 
 def from_where(figures: dict[str, Any]) -> str:
@@ -192,9 +191,10 @@ def worst_copies(copies: pl.DataFrame) -> tuple[tuple[int, int], ...]:
 
 def worst_spans(start: pl.Series, end: pl.Series) -> tuple[tuple[int, int], ...]:
     """The longest of many intervals."""
-    frame = pl.DataFrame({"start": start, "end": end}).drop_nulls()
-    took = pl.col("end") - pl.col("start")
-    longest = frame.top_k(WORST, by=[took, -pl.col("start")]).sort(took, "start", descending=[True, False])
+    took = end - start
+    least = took.top_k(WORST).min()
+    longest = pl.DataFrame({"start": start, "end": end, "took": took}).filter(pl.col("took") >= pl.lit(least, pl.Int64))
+    longest = longest.sort("took", "start", descending=[True, False])
     return tuple((int(s), int(e)) for s, e in longest.select("start", "end").head(WORST).iter_rows())
 
 

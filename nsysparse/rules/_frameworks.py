@@ -22,6 +22,13 @@ SIGNS = (
 
 
 def framework(scene: Scene) -> str:
+    """As :func:`find_framework`, worked out once a device."""
+    if "framework" not in scene.found:
+        scene.found["framework"] = find_framework(scene)
+    return str(scene.found["framework"])
+
+
+def find_framework(scene: Scene) -> str:
     """The framework by its traces in stacks, kernel names and thread names; ``cuda`` when nothing tells."""
     threads = scene.account.host.threads["name"]
     kernels = scene.account.tables["kernels"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.windows import Window
+from nsysparse.intervals import Index
 from nsysparse.joins.work import Work
 
 REGULAR = 0.25  # half the distance between the quartiles, over the median, up to which a period is called regular
@@ -21,19 +23,58 @@ LOOK_AT = 20_000  # entries of a sequence looked at
 def find_period(values: npt.NDArray[np.int64]) -> int:
     """After how many entries a sequence repeats: the smallest lag at which nearly all entries are equal, 0 for none."""
     v = values[:LOOK_AT]
+    few = v.size // 10
     for lag in range(1, min(LONGEST, v.size // 2) + 1):
-        if (v[lag:] == v[:-lag]).mean() >= MATCH:
+        n = v.size - lag
+        if np.count_nonzero(v[lag : lag + few] != v[:few]) > (1 - MATCH) * n + 1:  # too many already
+            continue
+        if np.count_nonzero(v[lag:] == v[:-lag]) / n >= MATCH:
             return lag
     return 0
 
 
-def cadence(starts: pl.Series, work: Work, window: Window) -> dict[str, Any] | None:
+class Beats:
+    """The NVTX ranges of the program itself that start in a window, and how often those of each path do."""
+
+    def __init__(self, work: Work, window: Window) -> None:
+        self._work, self._window = work, window
+
+    @cached_property
+    def _counts(self) -> Index:
+        """Number of such ranges of each path."""
+        return np.bincount(self._work.ranges.frame["path"].filter(self._chosen()).to_numpy())
+
+    def _chosen(self) -> pl.Series:
+        start = pl.col("start_ns")
+        inside = (start >= self._window.start_ns) & (start < self._window.end_ns)
+        return self._work.ranges.frame.select(pl.col("push_pop") & inside & (pl.col("domain") == 0)).to_series()
+
+    def like(self, period: float, events: int) -> str | None:
+        """Path of the ranges with a period and a number, None when there are none."""
+        apart = np.abs(self._counts - events)
+        near = np.flatnonzero(apart <= SAME * events)
+        if not near.size:  # most often: periods are not worked out for all
+            return None
+        same = (
+            self._work.ranges.frame.select("path", "start_ns", "depth")
+            .filter(self._chosen() & pl.col("path").is_in(near.tolist()))
+            .sort("start_ns")
+            .group_by("path")
+            .agg(pl.col("start_ns").diff().median().alias("period"), pl.col("depth").first())
+            .filter((pl.col("period") - period).abs() <= SAME * period)
+            .join(self._work.ranges.paths.select("path", "text"), on="path")
+            .with_columns(apart=pl.lit(pl.Series(apart)).gather("path"))
+            .sort("apart", "depth", "text")
+        )
+        return str(same["text"][0]) if same.height else None
+
+
+def cadence(starts: pl.Series, beats: Beats) -> dict[str, Any] | None:
     """Period of recurring events.
 
     Args:
         starts: When each began, ns.
-        work: For the NVTX ranges.
-        window: Only ranges that start inside are looked at.
+        beats: The NVTX ranges that they may be in step with.
 
     Returns:
         None for fewer than four events; else ``events``, ``period_ns`` (median distance), ``spread_ratio`` (half the
@@ -51,27 +92,5 @@ def cadence(starts: pl.Series, work: Work, window: Window) -> dict[str, Any] | N
         "period_ns": int(period),
         "spread_ratio": spread,
         "regular": spread is not None and spread <= REGULAR,
-        "nvtx": _same_period(work, window, float(period), int(at.size)),
+        "nvtx": beats.like(float(period), int(at.size)),
     }
-
-
-def _same_period(work: Work, window: Window, period: float, events: int) -> str | None:
-    start = pl.col("start_ns")
-    inside = (start >= window.start_ns) & (start < window.end_ns)
-    ranges = work.ranges.frame.select("path", "start_ns", "depth", "push_pop", "domain").filter(
-        pl.col("push_pop") & inside & (pl.col("domain") == 0)
-    )
-    counts = ranges.group_by("path").agg(apart=(pl.len().cast(pl.Int64) - events).abs())
-    near = counts.filter(pl.col("apart") <= SAME * events)
-    if not near.height:  # most often: periods are not worked out for all
-        return None
-    by_path = (
-        ranges.filter(pl.col("path").is_in(near["path"].implode()))
-        .sort("start_ns")
-        .group_by("path")
-        .agg(start.diff().median().alias("period"), pl.col("depth").first())
-        .filter((pl.col("period") - period).abs() <= SAME * period)
-    )
-    same = by_path.join(near, on="path").join(work.ranges.paths.select("path", "text"), on="path")
-    same = same.sort("apart", "depth", "text")
-    return str(same["text"][0]) if same.height else None

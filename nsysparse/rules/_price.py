@@ -10,13 +10,14 @@ by side, so the wall gets shorter by at most what the thread that loses most wou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from nsysparse.accounting.busy import union_by_thread
 from nsysparse.intervals import Intervals
 from nsysparse.rules._scene import Scene
 
@@ -104,10 +105,7 @@ def waits_in(scene: Scene, calls: pl.DataFrame) -> Waits:
     """Calls of the threads that feed the device, by thread."""
     mine = calls.filter(pl.col("thread").is_in(scene.feeders))
     window = scene.account.window
-    spans = {
-        int(thread): Intervals.union_of(part["start_ns"], part["end_ns"]).clip(window.start_ns, window.end_ns)
-        for (thread,), part in mine.group_by("thread", maintain_order=True)
-    }
+    spans = {t: union.clip(window.start_ns, window.end_ns) for t, union in union_by_thread(mine).items()}
     return Waits(spans, mine)
 
 
@@ -135,15 +133,16 @@ def price(
     by_thread, after, none = {}, 0, Intervals.none()
     queued = queued or none
     own = none if copies is None else Intervals.union_of(copies["from_ns"], copies["to_ns"])
-    to_win = (scene.idle | (own & scene.lost)) - queued
+    alone, won = own & scene.lost, []
     for thread, spans in waits.spans.items():
-        inside = spans & to_win
+        inside = ((spans & scene.idle) | (spans & alone)) - queued
+        won.append(inside)
         free = (waits if ahead is None else ahead).spans.get(thread, none)
         following = _idle_after(scene, thread, free) - queued
         nearby = (around or {}).get(thread, none) & scene.lost
         by_thread[thread] = inside | following | nearby
         after += (following - inside - nearby).length
-    all_spans, claim = _union(waits.spans.values()), _union(by_thread.values())
+    claim = Intervals.any_of(by_thread.values())
     held = (scene.account.busy.held_up - scene.holes) & own if held_up else none
     extra = (held - claim).length
     largest = max((c.length for c in by_thread.values()), default=0)
@@ -151,8 +150,8 @@ def price(
         largest + extra,
         claim | held,
         by_thread,
-        all_spans.length,
-        (all_spans & to_win).length,
+        Intervals.any_of(waits.spans.values()).length,
+        Intervals.any_of(won).length,
         after,
         None if around is None else sum((a - waits.spans.get(t, none)).length for t, a in around.items()),
         held.length,
@@ -160,17 +159,9 @@ def price(
     )
 
 
-def _union(parts: Iterable[Intervals]) -> Intervals:
-    found = Intervals.none()
-    for part in parts:  # threads
-        found = found | part
-    return found
-
-
 def _idle_after(scene: Scene, thread: int, spans: Intervals) -> Intervals:
     """Idle time right after each span, at most as long as the span had run beside kernels."""
-    busy = scene.account.busy
-    idle = busy.idle
+    busy, idle = scene.account.busy, scene.device_idle
     if not len(spans) or not len(idle):
         return Intervals.none()
     lead = busy.compute.covered(spans.start, spans.end)
@@ -184,16 +175,11 @@ def _idle_after(scene: Scene, thread: int, spans: Intervals) -> Intervals:
 
 def latency_ratio(scene: Scene, by_thread: Mapping[int, Intervals], of_all: Intervals | None = None) -> float | None:
     """Share of the requests' latency that lies in the instants of their own threads, or in those of all."""
-    requests = scene.account.requests
-    if requests is None or requests.frame is None:
-        return None
-    frame = requests.frame.filter(pl.col("latency_ns") > 0)
-    total = int(frame["latency_ns"].sum())
+    total = sum(int((end - start).sum()) for start, end in scene.latencies.values())
     if not total:
         return None
     inside, none = 0, Intervals.none()
-    for (thread,), mine in frame.group_by("thread", maintain_order=True):
-        claim = by_thread.get(int(thread), none) | (of_all or none)
-        start = mine["start_ns"].to_numpy()
-        inside += int(claim.covered(start, start + mine["latency_ns"].to_numpy()).sum())
+    for thread, (start, end) in scene.latencies.items():
+        claim = by_thread.get(thread, none) | (of_all or none)
+        inside += int(claim.covered(start, end).sum()) if len(claim) else 0
     return inside / total

@@ -67,6 +67,14 @@ def link_reach(scene: Scene, to_device: bool) -> tuple[float | None, str]:
 
 
 def slow_groups(scene: Scene) -> list[SlowGroup]:
+    """As :func:`find_slow_groups`, worked out once a device."""
+    if "slow_groups" not in scene.found:
+        scene.found["slow_groups"] = find_slow_groups(scene)
+    groups: list[SlowGroup] = scene.found["slow_groups"]
+    return groups
+
+
+def find_slow_groups(scene: Scene) -> list[SlowGroup]:
     """Large recurring copies far below the link's reach, by direction and memory; loading a model does not count."""
     large = scene.copies.filter(
         pl.col("kind_name").is_in(list(HOST_KINDS))
@@ -80,8 +88,10 @@ def slow_groups(scene: Scene) -> list[SlowGroup]:
     found = []
     by = ["to_device", "pageable"]
     for (to_device, pageable), copies in large.sort(*by, "start_ns").group_by(by, maintain_order=True):
+        if copies["decile"].n_unique() < RECURS_IN:
+            continue
         reach, basis = link_reach(scene, bool(to_device))
-        if reach is None or copies["decile"].n_unique() < RECURS_IN:
+        if reach is None:
             continue
         speed = int(copies["bytes"].sum()) * 1e9 / int((copies["end_ns"] - copies["start_ns"]).sum())
         if speed < scene.settings["slow_copies.reach_ratio"] * reach:

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import polars as pl
 
+from nsysparse.accounting.busy import union_of_rows
 from nsysparse.intervals import Intervals
 from nsysparse.joins.work import Work
 from nsysparse.rules._stacks import CallStacks
@@ -22,6 +23,7 @@ class Recording:
 
     def __init__(self, trace: Trace, work: Work, stacks: Stacks | None = None) -> None:
         self._trace = trace
+        self._os_waits: dict[int, Intervals] = {}
         self.call_stacks = CallStacks(trace, work, stacks)
 
     def texts(self, references: pl.Series) -> pl.DataFrame:
@@ -54,5 +56,9 @@ class Recording:
 
     def os_waits(self, thread: int) -> Intervals:
         """When a thread was inside an OS runtime call that was long enough to be recorded."""
-        mine = self.osrt.filter(pl.col("thread") == thread)
-        return Intervals.union_of(mine["start_ns"], mine["end_ns"])
+        found = self._os_waits.get(thread)
+        if found is None:
+            mine = pl.col("thread") == thread
+            found = union_of_rows(self.osrt.select(pl.col("start_ns", "end_ns").filter(mine)))
+            self._os_waits[thread] = found
+        return found

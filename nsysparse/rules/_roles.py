@@ -94,17 +94,19 @@ def _mark(copies: pl.DataFrame, groups: list[tuple[object, ...]], role: str) -> 
 
 def _mark_saves(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
     """Saved state, and what brings it back."""
-    open_ = copies.filter(pl.col("role").is_null())
-    back, into = (open_.filter(pl.col("kind_name").is_in(kinds)) for kinds in (TO_HOST, TO_DEVICE))
+    unmarked = pl.col("role").is_null()
+    back, into = (copies.filter(unmarked & pl.col("kind_name").is_in(kinds)) for kinds in (TO_HOST, TO_DEVICE))
+    blocks = _blocks(back, scene)
+    if not blocks.height:  # then nothing is saved, and nothing comes back
+        return copies
     came_in = int(into["bytes"].sum())
     returning = set(back["bytes"].unique()) & set(into["bytes"].unique())
     returning = {b for b in returning if b >= scene.settings["streamed_weights.copy_bytes"]}
     layers = _layer_sizes(back) & _layer_sizes(into)
     saves = [
         key
-        for key, group in back.group_by(GROUP, maintain_order=True)
-        if _is_block(group, scene)
-        and (layers & set(group["bytes"].unique()) or _is_state(group, scene, came_in, len(returning)))
+        for key, group in back.join(blocks, on=GROUP, how="semi", nulls_equal=True).group_by(GROUP, maintain_order=True)
+        if layers & set(group["bytes"].unique()) or _is_state(group, scene, came_in, len(returning))
     ]
     copies = _mark(copies, saves, "save")
     saved = copies.filter(pl.col("role") == "save")["bytes"].unique()
@@ -124,14 +126,14 @@ def _layer_sizes(copies: pl.DataFrame) -> set[int]:
     return set(runs.filter(pl.col("len") >= LAYERS)["bytes"].unique())
 
 
-def _is_block(group: pl.DataFrame, scene: Scene) -> bool:
-    """Whether a group recurs in bursts that are large."""
-    bursts = group.group_by(pl.coalesce("burst", -pl.col("start_ns"))).agg(
+def _blocks(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
+    """The groups that recur in bursts that are large: GROUP."""
+    bursts = copies.group_by(*GROUP, key=pl.coalesce("burst", -pl.col("start_ns"))).agg(
         pl.col("bytes").sum(), pl.col("decile").first()
     )
-    median = bursts["bytes"].cast(pl.Float64).median()
-    large = isinstance(median, float) and median >= scene.settings["state_offload.burst_bytes"]
-    return large and bursts["decile"].n_unique() >= RECURS_IN
+    groups = bursts.group_by(GROUP).agg(pl.col("bytes").cast(pl.Float64).median(), pl.col("decile").n_unique())
+    large = pl.col("bytes") >= scene.settings["state_offload.burst_bytes"]
+    return groups.filter(large & (pl.col("decile") >= RECURS_IN)).select(GROUP)
 
 
 def _is_state(group: pl.DataFrame, scene: Scene, came_in: int, returning: int) -> bool:
@@ -163,14 +165,16 @@ def _mark_weights(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
     if scene.requests and scene.account.requests and scene.account.requests.frame is not None:
         period = max(period, round(candidates.height / scene.requests))
     moved = int(candidates["bytes"].head(period).sum()) if period else 0
-    named = WEIGHTS.search(names_of(candidates, scene)) is not None
     several = period >= s["streamed_weights.copies_per_step"] and moved >= s["streamed_weights.step_bytes"]
-    several = several and (named or not equal or period >= MANY_EQUAL)
     table = equal and moved >= max(period, 1) * s["streamed_weights.table_bytes"]
+    if candidates.height < 3 * period or not (several or table):
+        return copies
+    named = WEIGHTS.search(names_of(candidates, scene)) is not None
+    several = several and (named or not equal or period >= MANY_EQUAL)
     took = Intervals.union_of(candidates["from_ns"], candidates["to_ns"]).length
     waited = bool(candidates["waits"].any())  # then it is an input, and pageable_copies prices it
     alone = table and (named or (not waited and took >= DOMINATES * scene.account.busy.compute.length))
-    if candidates.height < 3 * period or not (several or alone):
+    if not (several or alone):
         return copies
     return copies.with_columns(role=pl.when(open_).then(pl.lit("weights")).otherwise("role"))
 

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from nsysparse.accounting.busy import union_of_rows
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.integrity import Verdict
-from nsysparse.intervals import Intervals, Times, times
-from nsysparse.joins.calls import WORK
-from nsysparse.joins.work import Work
+from nsysparse.intervals import Index, Intervals, Times, times
+from nsysparse.joins.work import GPU_TABLES, Work
+from nsysparse.rules._periods import Beats
 from nsysparse.rules._recording import Recording
 from nsysparse.rules._roles import assign_roles
+from nsysparse.rules._turns import take_turns
 
-PAUSE_NS = 1_000_000  # a host pause longer than this ends a burst of copies
 DECILES = 10
+UNKNOWN_KIND, NO_COPY = -2, -1  # beside the kinds of copies
 HOLE_SIGNS = ("id_jumps", "empty_ranges", "tail")  # checks whose holes have a beginning and an end
+
+
+def rows_among(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Index:
+    """The row of each wanted value among known ascending ones, -1 where it is not there."""
+    at = np.minimum(np.searchsorted(known, wanted), max(known.size - 1, 0))
+    return np.where(known[at] == wanted, at, -1) if known.size else np.full(wanted.size, -1)
 
 
 class Scene:
@@ -31,7 +41,7 @@ class Scene:
         recording: Stacks, samples and OS runtime calls.
         settings: Every threshold by its full name.
         claimed: Instants that findings with a cause of their own have claimed so far.
-        gaps: The idle gaps with how they ended, once :mod:`nsysparse.rules._gaps` has worked them out.
+        found: What other modules worked out of this device for several rules, by name.
     """
 
     def __init__(
@@ -48,12 +58,12 @@ class Scene:
         self.recording = recording
         self.settings = settings
         self.claimed = Intervals.none()
-        self.gaps: pl.DataFrame | None = None
+        self.found: dict[str, Any] = {}
 
     def forget(self) -> None:
         """Give back what takes memory; whoever asks for it again gets it worked out again."""
-        self.gaps = None
-        for name in ("turns", "syncs", "copies", "_bursts", "_op_starts"):
+        self.found.clear()
+        for name in ("turns", "syncs", "allocations", "copies", "device_idle"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -71,9 +81,19 @@ class Scene:
         return self.account.busy.compute.gaps(self.begin_ns, self.account.window.end_ns) - self.holes
 
     @cached_property
+    def device_idle(self) -> Intervals:
+        """All of the window in which nothing ran."""
+        return self.account.busy.idle
+
+    @cached_property
     def idle(self) -> Intervals:
         """The part of ``lost`` in which nothing at all ran."""
-        return self.account.busy.idle.clip(self.begin_ns, self.account.window.end_ns) - self.holes
+        return self.device_idle.clip(self.begin_ns, self.account.window.end_ns) - self.holes
+
+    def idle_in(self, gaps: pl.DataFrame) -> Intervals:
+        """The part of ``idle`` that lies in some of the device's gaps."""
+        window = self.account.window
+        return union_of_rows(gaps).clip(self.begin_ns, window.end_ns) - self.holes
 
     @cached_property
     def wall_ns(self) -> int:
@@ -86,7 +106,7 @@ class Scene:
         """Threads that launch this device's kernels in the window; those that send anything where none does."""
         window = self.account.window
         inside = (pl.col("start_ns") < window.end_ns) & (pl.col("end_ns") > window.start_ns)
-        parts = [f.filter(inside)["thread"] for f in (self.work.kernels, self.work.graphs)]
+        parts = [f.select(pl.col("thread").filter(inside))["thread"] for f in (self.work.kernels, self.work.graphs)]
         launching = pl.concat(parts).drop_nulls()
         if not launching.len():
             return [int(t) for t in self.account.host.threads["thread"].to_list()]
@@ -95,93 +115,104 @@ class Scene:
 
     @cached_property
     def turns(self) -> pl.DataFrame:
-        """The calls of the threads that send this device work, in their order, around the window.
-
-        Returns:
-            Columns of ``work.calls`` in ``thread``, ``start_ns`` order, plus ``turn`` (row number), ``pause_ns``
-            (silence of the thread before it), ``stretch`` (number of the stretch without a pause), ``last_work`` (the
-            thread's last call that sent work, itself included) and
-            ``next_start_ns`` (of the thread's next call).
-        """
-        window = self.account.window
-        threads = pl.concat(
-            [self.account.host.threads["thread"], self.account.copies["thread"].drop_nulls().unique()]
-        ).unique()
-        near = (pl.col("end_ns") >= window.start_ns) & (pl.col("start_ns") <= window.end_ns)
-        sends = pl.any_horizontal([pl.col("does") == d for d in WORK])
-        reach = pl.col("end_ns").cum_max().shift(1)
-        turns = [
-            self.work.calls_of(t)
-            .filter(near)
-            .with_columns(last_work=pl.when(sends).then("call").forward_fill(), pause_ns=pl.col("start_ns") - reach)
-            for t in threads.sort()
-        ]
-        calls = (
-            pl.concat(turns) if turns else self.work.calls.head(0).with_columns(last_work="call", pause_ns="start_ns")
-        )
-        return (
-            calls.with_columns(stretch=(pl.col("pause_ns") > PAUSE_NS).fill_null(True).cum_sum())
-            .with_row_index("turn")
-            .with_columns(pl.col("turn").cast(pl.Int64), pl.col("name").cast(pl.String))
-        )
+        """The calls of the threads that send this device work, see :func:`nsysparse.rules._turns.take_turns`."""
+        threads = [self.account.host.threads["thread"], self.account.copies["thread"].drop_nulls().unique()]
+        return take_turns(self.work, pl.concat(threads).to_list(), self.account.window)
 
     @cached_property
     def syncs(self) -> pl.DataFrame:
         """The synchronizations among the turns."""
         return self.turns.filter(pl.col("does") == "synchronize")
 
+    @cached_property
+    def allocations(self) -> pl.DataFrame:
+        """The allocations and frees among the turns."""
+        return self.turns.filter(pl.col("does") == "allocate")
+
     def turns_of(self, calls: pl.Series) -> pl.DataFrame:
         """The turns of some calls, in their order; calls that are no turn are left out."""
-        known, wanted = self.turns["call"].to_numpy(), calls.drop_nulls().unique().sort().to_numpy()
-        at = np.searchsorted(known, wanted)  # turns are in the order of the calls
-        at, wanted = at[at < known.size], wanted[at < known.size]
-        found: pl.DataFrame = self.turns[at[known[at] == wanted]]
+        at = rows_among(self.turns["call"].to_numpy(), calls.drop_nulls().unique().sort().to_numpy())
+        found: pl.DataFrame = self.turns[at[at >= 0]]
         return found
 
     @cached_property
     def copies(self) -> pl.DataFrame:
         """Copies that start in the window: ``account.copies`` plus ``direct``, ``burst``, ``decile`` and ``role``."""
-        copies = self.account.copies.filter("counted").with_columns(
+        copies = self.account.copies
+        copies = copies if copies["counted"].all() else copies.filter("counted")
+        copies = copies.with_columns(
             direct=(pl.col("does").cast(pl.String) == "copy").fill_null(False),
             waits=pl.col("waits").fill_null(False),
-            decile=pl.Series(self.deciles(self.account.copies.filter("counted")["start_ns"])),
+            decile=pl.Series(self.deciles(copies["start_ns"])),
         )
-        copies = copies.join(self._bursts, on="call", how="left", maintain_order="left")
+        copies = copies.join(self._bursts(), on="call", how="left", maintain_order="left")
         return assign_roles(copies, self)
 
     def deciles(self, instants: pl.Series) -> Times:
         """For each instant, in which tenth of the device's operations (not of its time) it lies."""
-        starts = self._op_starts
-        rank = np.searchsorted(starts, instants.to_numpy(), side="right")
-        return times(np.minimum(rank * DECILES // max(starts.size, 1), DECILES - 1))
+        return times(np.searchsorted(self._tenths, instants.to_numpy(), side="right"))
+
+    def seen_in(self, instants: pl.Series) -> int:
+        """In how many tenths of the device's operations some instants lie."""
+        return int(np.count_nonzero(np.bincount(self.deciles(instants))))
 
     @cached_property
-    def _op_starts(self) -> Times:
+    def _tenths(self) -> Times:
+        """When the second and every later tenth of the operations that start in the window begins."""
         window = self.account.window
-        starts = times(self.work.all()["start_ns"].sort())
-        return starts[(starts >= window.start_ns) & (starts < window.end_ns)]
+        starts = np.concatenate([times(getattr(self.work, name)["start_ns"]) for name in GPU_TABLES])
+        starts = starts[(starts >= window.start_ns) & (starts < window.end_ns)]
+        rank = -(-np.arange(1, DECILES) * starts.size // DECILES) - 1
+        return np.partition(starts, rank)[rank] if starts.size else starts
 
-    @cached_property
     def _bursts(self) -> pl.DataFrame:
         """Runs of copy calls of one direction on one thread, unbroken by a send or a pause: ``call``, ``burst``."""
-        kinds = self.account.copies.group_by("call").agg(pl.col("kind").first())
-        sends = self.turns.filter(pl.col("call") == pl.col("last_work")).join(
-            kinds, on="call", how="left", maintain_order="left"
+        sends = self.turns.select("call", "thread", "stretch", "does").filter(
+            self.turns["call"] == self.turns["last_work"]
         )
-        token = pl.when(pl.col("does") == "copy").then(pl.col("kind").fill_null(-2)).otherwise(-1)
-        sends = sends.with_columns(token=token)
-        begins = pl.any_horizontal(
-            [(pl.col(c) != pl.col(c).shift(1)).fill_null(True) for c in ("token", "thread", "stretch")]
-        )
-        return (
-            sends.with_columns(burst=begins.cum_sum().cast(pl.Int64))
-            .filter(pl.col("token") > 0)
-            .select("call", "burst")
-        )
+        copying = (sends["does"] == "copy").to_numpy()
+        token = np.where(copying, UNKNOWN_KIND, NO_COPY)
+        sent = self.account.copies.select("call", pl.col("kind").fill_null(UNKNOWN_KIND)).drop_nulls("call").reverse()
+        at = rows_among(sends["call"].to_numpy(), sent["call"].to_numpy())
+        known = np.flatnonzero(at >= 0)
+        known = known[copying[at[known]]]
+        token[at[known]] = sent["kind"].to_numpy()[known]  # of several copies the first, which comes last here
+        begins = np.ones(sends.height, np.bool_)
+        same = [v[1:] == v[:-1] for v in (token, *(sends[c].to_numpy() for c in ("thread", "stretch")))]
+        begins[1:] = ~np.logical_and.reduce(same)
+        copies = token > 0
+        return pl.DataFrame({"call": sends["call"].filter(pl.Series(copies)), "burst": np.cumsum(begins)[copies]})
 
     def role(self, *names: str) -> pl.DataFrame:
         """The copies of some roles."""
         return self.copies.filter(pl.col("role").is_in(names))
+
+    @cached_property
+    def thread_names(self) -> dict[int, str]:
+        """Name and number of the threads that feed the device."""
+        return {
+            thread: f"{name} ({tid})"
+            for thread, name, tid in self.account.host.threads.select("thread", "name", "tid").iter_rows()
+        }
+
+    @cached_property
+    def latencies(self) -> dict[int, tuple[Times, Times]]:
+        """When the requests of each thread began and ended, of those that took time."""
+        requests = self.account.requests
+        if requests is None or requests.frame is None:
+            return {}
+        took = requests.frame.filter(pl.col("latency_ns") > 0).select(
+            "thread", "start_ns", end_ns=pl.col("start_ns") + pl.col("latency_ns")
+        )
+        return {
+            int(thread): (times(mine["start_ns"]), times(mine["end_ns"]))
+            for (thread,), mine in took.group_by("thread", maintain_order=True)
+        }
+
+    @cached_property
+    def beats(self) -> Beats:
+        """The NVTX ranges that something recurring can be in step with."""
+        return Beats(self.work, self.account.window)
 
     @cached_property
     def loading_end_ns(self) -> int:

@@ -53,7 +53,7 @@ class CallStacks:
             function="name", shown=pl.when(pl.col("kind") == "python").then("label").otherwise("name"), own=own
         )
 
-    @property
+    @cached_property
     def frame_names(self) -> pl.Series:
         """Names and places of all frames, once."""
         frames = self.stacks.frames
@@ -75,7 +75,9 @@ class CallStacks:
             calls: Numbers of the calls.
             nearest: Only so many of each stack, from the leaf on; None for all.
         """
-        mine = self.by_call.filter(pl.col("call").is_in(calls.drop_nulls().implode()))
+        mine = self.by_call
+        if mine.height:
+            mine = mine.filter(pl.col("call").is_in(calls.drop_nulls().implode()))
         frames = self.functions(pl.concat([mine["native"], mine["python"]])).filter("own")
         if nearest is not None:
             frames = frames.filter(pl.int_range(pl.len()).over("stack") < nearest)

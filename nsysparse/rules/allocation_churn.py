@@ -54,14 +54,13 @@ REMEDY = {
 def check(scene: Scene) -> Iterable[Found]:
     """Price allocations and frees that go on through the loop."""
     window = scene.account.window
-    calls = scene.turns.filter(
-        (pl.col("does") == "allocate")
-        & pl.col("thread").is_in(scene.feeders)
+    calls = scene.allocations.filter(
+        pl.col("thread").is_in(scene.feeders)
         & (pl.col("start_ns") >= window.start_ns)
         & (pl.col("start_ns") < window.end_ns)
         & ~pl.col("failed")
     )
-    tenths = len(set(scene.deciles(calls["start_ns"])))
+    tenths = scene.seen_in(calls["start_ns"])
     if calls.height < scene.settings[f"{ID}.calls"] or tenths < scene.settings[f"{ID}.deciles"]:
         return
     waits = waits_in(scene, calls)
@@ -73,7 +72,7 @@ def check(scene: Scene) -> Iterable[Found]:
         "calls": calls.height,
         "calls_per_request": calls.height / scene.requests if scene.requests else None,
         "by_function": _by_function(scene, calls),
-        "cadence": cadence(calls["start_ns"], scene.work, window),
+        "cadence": cadence(calls["start_ns"], scene.beats),
     }
     names = ", ".join(f"{count(r['calls'])} {r['api']}" for r in figures["by_function"][:3])
     yield make(
@@ -96,6 +95,7 @@ def _by_function(scene: Scene, calls: pl.DataFrame) -> list[dict[str, Any]]:
     by = (
         calls.group_by("name", "thread")
         .agg(pl.len().alias("calls"), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("in_call_ns"))
+        .with_columns(pl.col("name").cast(pl.String))
         .sort("in_call_ns", "name", "thread", descending=[True, False, False])
     )
     return [

@@ -63,7 +63,7 @@ PRICED_ELSEWHERE = {
 def check(scene: Scene) -> Iterable[Found]:
     """Price synchronizations that belong to no copy that another rule prices."""
     calls = _synchronizations(scene)
-    if calls.height < 3 or len(set(scene.deciles(calls["start_ns"]))) < RECURS_IN:
+    if calls.height < 3 or scene.seen_in(calls["start_ns"]) < RECURS_IN:
         return
     waits = waits_in(scene, calls)
     free = waits_in(scene, calls.filter(~pl.col("needed")))
@@ -89,9 +89,8 @@ def _synchronizations(scene: Scene) -> pl.DataFrame:
     """Synchronize calls in the window that no priced copy explains, with ``needed`` (they fetch a copy to the host)."""
     window = scene.account.window
     roles = scene.copies.filter("direct").group_by("call").agg(pl.col("role", "kind_name").first())
-    syncs = scene.turns.filter(
-        (pl.col("does") == "synchronize")
-        & (pl.col("start_ns") >= window.start_ns)
+    syncs = scene.syncs.filter(
+        (pl.col("start_ns") >= window.start_ns)
         & (pl.col("start_ns") < window.end_ns)
         & pl.col("thread").is_in(scene.feeders)
     ).join(roles, left_on="last_work", right_on="call", how="left", maintain_order="left")
@@ -101,11 +100,10 @@ def _synchronizations(scene: Scene) -> pl.DataFrame:
 
 def _figures(scene: Scene, waits: Waits) -> dict[str, Any]:
     calls = waits.calls
-    window = scene.account.window
     path, _ = scene.work.ranges.path_of(calls["thread"], calls["start_ns"])
     texts = scene.account.paths.select("path", nvtx="text")
     by = (
-        calls.with_columns(path=pl.Series(path, dtype=pl.Int32))
+        calls.with_columns(pl.col("name").cast(pl.String), path=pl.Series(path, dtype=pl.Int32))
         .join(texts, on="path", how="left", maintain_order="left")
         .group_by("name", "path", "nvtx", "thread")
         .agg(pl.len().alias("calls"), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("waited_ns"))
@@ -124,7 +122,7 @@ def _figures(scene: Scene, waits: Waits) -> dict[str, Any]:
         rule: waits_for(scene, scene.role(*[r for r, owner in PRICED_ELSEWHERE.items() if owner == rule]))
         for rule in dict.fromkeys(PRICED_ELSEWHERE.values())
     }
-    allocations = waits_in(scene, scene.turns.filter(pl.col("does") == "allocate"))
+    allocations = waits_in(scene, scene.allocations)
     others["allocation_churn"] = allocations
     return {
         "calls": calls.height,
@@ -134,7 +132,7 @@ def _figures(scene: Scene, waits: Waits) -> dict[str, Any]:
         "priced_elsewhere_ns": {
             rule: max((s.length for s in w.spans.values()), default=0) for rule, w in others.items()
         },
-        "cadence": cadence(calls["start_ns"], scene.work, window),
+        "cadence": cadence(calls["start_ns"], scene.beats),
     }
 
 

@@ -29,8 +29,9 @@ from typing import Any
 
 import polars as pl
 
+from nsysparse.accounting.busy import union_by_thread, union_of_rows
 from nsysparse.accounting.host import ACTIVITIES, NOTHING
-from nsysparse.accounting.idle import CLASS_NAMES, CLASSES_NS, UNKNOWN_THREAD
+from nsysparse.accounting.idle import CLASS_NAMES, UNKNOWN_THREAD, class_of
 from nsysparse.findings import Severity
 from nsysparse.intervals import Intervals
 from nsysparse.rules._evidence import Found, judge, make, window_phrase, worst_spans
@@ -103,17 +104,13 @@ def check(scene: Scene) -> Iterable[Found]:
     taken = scene.claimed.covered(gaps["start_ns"], gaps["end_ns"])
     gaps = gaps.filter(pl.Series(taken, dtype=pl.Int64) < 0.5 * pl.col("gap_ns"))
     gaps = gaps.with_columns(
-        length=pl.sum_horizontal([(pl.col("gap_ns") >= c).cast(pl.Int64) for c in CLASSES_NS]) - 1,
+        length=pl.Series(class_of(gaps["gap_ns"])),
         decile=pl.Series(scene.deciles(gaps["end_ns"])),
     )
     habit = (pl.len() >= scene.settings[f"{ID}.recurring"]) & (pl.col("decile").n_unique() >= RECURS_IN)
     often = gaps.filter(habit.over("length"))
-    claim = (Intervals.union_of(often["start_ns"], often["end_ns"]) & scene.lost) - scene.claimed
-    by_thread = {
-        int(t): Intervals.union_of(g["start_ns"], g["end_ns"]) & claim
-        for (t,), g in often.group_by("thread", maintain_order=True)
-        if t is not None
-    }
+    claim = scene.idle_in(often) - scene.claimed
+    by_thread = {t: union & claim for t, union in union_by_thread(often).items()}
     latency = latency_ratio(scene, by_thread)
     cost = Price(claim.length, claim, by_thread, 0, 0, 0, None, 0, latency, of_calls=False)
     judged = judge(scene, ID, cost.wall_ratio(scene), "medium")
@@ -188,7 +185,7 @@ def _nvtx(scene: Scene, gaps: pl.DataFrame) -> tuple[list[dict[str, Any]], int |
     """Gaps by the NVTX path of their thread in their middle, and how much of them lies outside all ranges."""
     ranges = scene.work.ranges
     known = gaps.filter(pl.col("thread").is_not_null())
-    if not ranges.frame.filter("push_pop").height or not known.height:
+    if not ranges.frame["push_pop"].any() or not known.height:
         return [], None
     path, _ = ranges.path_of(known["thread"], (known["start_ns"] + known["end_ns"]) // 2)
     by = (
@@ -200,8 +197,8 @@ def _nvtx(scene: Scene, gaps: pl.DataFrame) -> tuple[list[dict[str, Any]], int |
     )
     outside = 0
     for (thread,), part in known.group_by("thread", maintain_order=True):
-        mine = ranges.frame.filter(pl.col("push_pop") & (pl.col("depth") == 1) & (pl.col("thread") == thread))
-        union = Intervals.union_of(mine["start_ns"], mine["end_ns"])
+        outermost = pl.col("push_pop") & (pl.col("depth") == 1) & (pl.col("thread") == thread)
+        union = union_of_rows(ranges.frame.select(pl.col("start_ns", "end_ns").filter(outermost)))
         outside += int(part["gap_ns"].sum()) - int(union.covered(part["start_ns"], part["end_ns"]).sum())
     rows = [
         {"nvtx": r["nvtx"] if r["path"] else None, "gaps": r["gaps"], "idle_ns": r["idle_ns"]}
@@ -227,12 +224,7 @@ def _os_functions(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, Any]]:
 
 def _sampled(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, Any]]:
     """Functions of the program in CPU samples of the gaps' threads, most samples first."""
-    instants = {
-        int(thread): Intervals.union_of(part["start_ns"], part["end_ns"])
-        for (thread,), part in gaps.group_by("thread", maintain_order=True)
-        if thread is not None
-    }
-    inside = scene.recording.samples_in(instants)
+    inside = scene.recording.samples_in(union_by_thread(gaps))
     if not inside.height:
         return []
     frames = scene.recording.call_stacks.functions(inside["stack"]).filter("own")

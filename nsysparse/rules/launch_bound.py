@@ -25,7 +25,7 @@ from typing import Any
 
 import polars as pl
 
-from nsysparse.accounting.busy import in_window
+from nsysparse.accounting.busy import in_window, union_by_thread
 from nsysparse.intervals import Intervals
 from nsysparse.rules._evidence import Found, judge, lower_median, make, thread_name, window_phrase, worst_spans
 from nsysparse.rules._frameworks import CUDA, JAX, LLAMA_CPP, PYTORCH, worded
@@ -58,6 +58,7 @@ REMEDY = {
 }
 
 
+KERNEL = ("start_ns", "end_ns", "counted", "graph_node")
 MOSTLY_GRAPHS = 0.5  # share of kernels inside graphs from which "use graphs" is no advice
 IN_GRAPHS = (
     "Most kernels run from CUDA graphs already: what is left lies between graph launches. Capture longer stretches into"
@@ -67,16 +68,13 @@ IN_GRAPHS = (
 
 def check(scene: Scene) -> Iterable[Found]:
     """Price idle time that ended with a launch from inside a sequence of launches."""
-    gaps = gaps_of(scene).filter("launching")
-    claim = (Intervals.union_of(gaps["start_ns"], gaps["end_ns"]) & scene.lost) - scene.claimed
+    gaps = gaps_of(scene)
+    gaps = gaps.select("start_ns", "end_ns", "gap_ns", "thread").filter(gaps["launching"])
+    claim = scene.idle_in(gaps) - scene.claimed
     figures = _figures(scene, gaps, claim)
-    if figures is None or gaps.height < 10 or len(set(scene.deciles(gaps["end_ns"]))) < RECURS_IN:
+    if figures is None or gaps.height < 10 or scene.seen_in(gaps["end_ns"]) < RECURS_IN:
         return
-    by_thread = {
-        int(t): (Intervals.union_of(g["start_ns"], g["end_ns"]) & claim)
-        for (t,), g in gaps.group_by("thread", maintain_order=True)
-        if t is not None
-    }
+    by_thread = {t: union & claim for t, union in union_by_thread(gaps).items()}
     latency = latency_ratio(scene, by_thread)
     cost = Price(claim.length, claim, by_thread, 0, 0, 0, None, 0, latency, of_calls=False)
     slower = figures["launch_interval_ns"] > figures["kernel_median_ns"]
@@ -99,14 +97,16 @@ def check(scene: Scene) -> Iterable[Found]:
 
 def _figures(scene: Scene, gaps: pl.DataFrame, claim: Intervals) -> dict[str, Any] | None:
     """Kernel and launch times, and how many operations found the queue empty."""
-    launches = scene.turns.filter(pl.col("does").is_in(["launch", "graph launch"]))
-    between = launches.with_columns(interval=(pl.col("start_ns") - pl.col("start_ns").shift(1)).over("thread"))[
-        "interval"
-    ]
-    short = between.filter(between <= scene.settings[f"{ID}.gap_ns"])
+    turns = scene.turns
+    launches = turns.select("start_ns", "end_ns", "thread", "does").filter(
+        turns["does"].is_in(["launch", "graph launch"])
+    )
+    between = launches["start_ns"].diff()
+    same = launches["thread"] == launches["thread"].shift(1)  # turns are by thread
+    short = between.filter(same & (between <= scene.settings[f"{ID}.gap_ns"]))
     graphs = in_window(scene.work.graphs, scene.account.window)
-    parts = [f.filter("counted") for f in (scene.account.kernels, graphs)]
-    took = pl.concat([f["end_ns"] - f["start_ns"] for f in parts])
+    counted = [f.filter("counted") for f in (scene.account.kernels.select(KERNEL), graphs.select(KERNEL[:-1]))]
+    took = pl.concat([f["end_ns"] - f["start_ns"] for f in counted])
     if not short.len() or not took.len():
         return None
     calls = Intervals.union_of(launches["start_ns"], launches["end_ns"])
@@ -115,13 +115,13 @@ def _figures(scene: Scene, gaps: pl.DataFrame, claim: Intervals) -> dict[str, An
         "kernel_median_ns": lower_median(took),
         "launches": launches.height,
         "graph_launches": int((launches["does"] == "graph launch").sum()),
-        "graph_kernels_ratio": parts[0]["graph_node"].is_not_null().mean() or 0.0,
+        "graph_kernels_ratio": counted[0]["graph_node"].is_not_null().mean() or 0.0,
         "launch_interval_ns": lower_median(short),
         "launch_call_median_ns": lower_median(launches["end_ns"] - launches["start_ns"]),
         "gaps": gaps.height,
         "gap_median_ns": lower_median(gaps["gap_ns"]),
         "empty_queue_ratio": min(gaps.height / took.len(), 1.0),
-        "idle_in_launch_calls_ns": (calls & claim).length,
+        "idle_in_launch_calls_ns": calls.shared(claim),
         "threads": [
             {"thread": thread_name(scene, t), "launches": int(n)}
             for t, n in launches.group_by("thread")

@@ -90,10 +90,12 @@ def _reached(scene: Scene) -> tuple[pl.DataFrame, float | None]:
     """The kernels with ``reach`` and ``took_ns``, and the reach of all, weighted by time; None when unknown."""
     blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
     sms = pl.lit(scene.account.device.get("sm_count"), pl.Int64)
-    kernels = scene.account.kernels.with_columns(
-        reach=(blocks / sms).clip(0, 1), took_ns=pl.col("to_ns") - pl.col("from_ns")
+    kernels = scene.account.kernels.select(
+        *("start_ns", "end_ns", "stream", "short_name_id", blocks.alias("blocks")),
+        reach=(blocks / sms).clip(0, 1),
+        took_ns=pl.col("to_ns") - pl.col("from_ns"),
     )
-    known = kernels.filter(pl.col("reach").is_not_null() & (blocks > 0))
+    known = kernels.filter(pl.col("reach").is_not_null() & (pl.col("blocks") > 0))
     took = int(known["took_ns"].sum())
     if not took:
         return kernels, None

@@ -92,7 +92,7 @@ def check(scene: Scene) -> Iterable[Found]:
 
 def _order(scene: Scene, copies: pl.DataFrame) -> dict[str, float]:
     """Share of the exposed time by what the trace says of the order: ``habit``, ``input`` or ``declared``."""
-    kernels = scene.account.kernels.sort("start_ns")
+    kernels = scene.account.kernels  # by start
     at = np.searchsorted(kernels["start_ns"].to_numpy(), copies["end_ns"].to_numpy(), side="left")
     last = max(kernels.height - 1, 0)
     following = kernels["stream"].gather(np.minimum(at, last)) if kernels.height else None

@@ -67,7 +67,7 @@ def check(scene: Scene) -> Iterable[Found]:
         return
     into, back = (int(moves.filter(pl.col("kind") == k)["bytes"].sum()) for k in (TO_DEVICE, TO_HOST))
     returns = min(into, back) / max(into, back, 1)
-    deciles = len(set(scene.deciles(moves["start_ns"])))
+    deciles = scene.seen_in(moves["start_ns"])
     if returns < scene.settings[f"{ID}.return_ratio"] or deciles < RECURS_IN:
         return
     cost = _price(scene, moves)

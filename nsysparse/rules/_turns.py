@@ -1,0 +1,55 @@
+"""The host's turns: the calls of the threads that feed a device, with the silences between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import polars as pl
+
+from nsysparse.accounting.host import rows_near
+from nsysparse.accounting.windows import Window
+from nsysparse.intervals import times
+from nsysparse.joins.calls import WORK
+from nsysparse.joins.work import Work
+
+PAUSE_NS = 1_000_000  # a host pause longer than this ends a burst of copies
+COLUMNS = ("call", "start_ns", "end_ns", "thread", "name", "does", "failed", "waits")
+
+
+def take_turns(work: Work, threads: Iterable[int], window: Window) -> pl.DataFrame:
+    """The calls of some threads around a window.
+
+    Returns:
+        ``call``, ``start_ns``, ``end_ns``, ``thread``, ``name``, ``does``, ``failed`` and ``waits`` of ``work.calls``
+        in ``thread``, ``start_ns`` order, plus ``turn`` (row number), ``pause_ns`` (silence of the thread before it,
+        NULL before its first), ``stretch`` (number of the stretch without a pause) and ``last_work`` (the thread's last
+        call that sent work, itself included).
+    """
+    parts = [_around(work.calls_of(t), window) for t in sorted(set(threads))]
+    calls = parts[0] if len(parts) == 1 else pl.concat([work.calls.head(0), *parts], rechunk=True)
+    calls = calls.select(COLUMNS)
+    start, end, row = times(calls["start_ns"]), times(calls["end_ns"]), np.arange(calls.height, dtype=np.int32)
+    sends = calls.select(pl.any_horizontal([pl.col("does") == d for d in WORK])).to_series().to_numpy()
+    worked = np.maximum.accumulate(np.where(sends, row, np.int32(-1)))
+    pause, first, at = np.zeros_like(start), np.zeros(calls.height, np.bool_), 0
+    for part in parts:  # threads, not calls
+        mine = slice(at, at + part.height)
+        first[at : at + 1] = True
+        pause[mine][1:] = start[mine][1:] - np.maximum.accumulate(end[mine])[:-1]
+        worked[mine][worked[mine] < at] = -1  # that was another thread's
+        at += part.height
+    known = pl.Series(worked >= 0)
+    return calls.with_columns(
+        last_work=pl.when(known).then(pl.Series(calls["call"].to_numpy()[worked])),
+        pause_ns=pl.when(pl.Series(~first)).then(pl.Series(pause)),
+        stretch=pl.Series(np.cumsum(first | (pause > PAUSE_NS), dtype=np.int32)),
+        turn=pl.Series(row),
+    )
+
+
+def _around(calls: pl.DataFrame, window: Window) -> pl.DataFrame:
+    """The calls of a thread that overlap or touch a window."""
+    rows = rows_near(times(calls["start_ns"]), times(calls["end_ns"]), window.start_ns - 1, window.end_ns + 1)
+    near: pl.DataFrame = calls[rows]
+    return near
