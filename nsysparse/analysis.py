@@ -104,11 +104,13 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
 
     accounts = [a for a in side_by_side(account, chosen, trace.shelf.at_once) if a is not None]
     activity.forget()
+    give_back()
     call_paths, stacks = None, None
     if options.call_paths:
         progress("weighing call paths")
         stacks = load_stacks(trace, work.calls)
         call_paths = weigh_call_paths(work, accounts, trace, stacks=stacks)
+    give_back()
     progress("running rules")
     ruled = run_rules(accounts, work, integrity, trace, options.settings, stacks)
     return Analysis(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -30,6 +31,32 @@ def side_by_side(work: Callable[[Given], Made], items: Iterable[Given], most: in
     with ThreadPoolExecutor(threads) as pool:
         try:
             return list(pool.map(work, items))
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def in_order(work: Callable[[Given], Made], items: Iterable[Given], most: int) -> Iterator[Made]:
+    """Do the same for several items, a few ahead of what is asked for; results come in the order of the items.
+
+    Args:
+        work: What to do.
+        items: What to do it to.
+        most: Results held at most.
+    """
+    threads = min(os.cpu_count() or 1, most)
+    if threads < 2:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        begun: deque[Future[Made]] = deque()
+        try:
+            for item in items:
+                begun.append(pool.submit(work, item))
+                if len(begun) == threads:
+                    yield begun.popleft().result()
+            while begun:
+                yield begun.popleft().result()
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise

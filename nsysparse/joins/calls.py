@@ -17,7 +17,8 @@ import polars as pl
 
 from nsysparse import schema
 from nsysparse.joins.order import by_start, codes_of
-from nsysparse.shelf import PIECE_ROWS, Index
+from nsysparse.shelf import Index
+from nsysparse.side_by_side import in_order
 from nsysparse.source import Trace
 
 # What a function does, told by its name without suffixes: no column of an export says it.
@@ -66,47 +67,52 @@ def make_calls(api: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         ``asynchronous`` (by its name: nothing else says it), ``failed``, ``reversed`` (it ends before it starts; its
         end is set to its start), ``callchain``.
     """
-    calls = trace.shelf.keep(_calls(api, trace))
+    room = next(trace.shelf.parts(api.height)).stop
+    order, cuts = _by_thread(api, room)
+
+    def piece(cut: tuple[int, int]) -> pl.DataFrame:
+        """Calls of some threads: rows of one call are on one thread."""
+        low, high = cut
+        whole = order is None and high - low == api.height
+        return _calls(api if whole else api[_rows(order, low, high)], trace)
+
+    calls = trace.shelf.keep(in_order(piece, pairwise(cuts), trace.shelf.at_once))
     return calls.with_columns(pl.int_range(pl.len(), dtype=pl.Int32).alias("call"))
 
 
-def _calls(api: pl.DataFrame, trace: Trace) -> Iterator[pl.DataFrame]:
-    """Calls of some threads at a time: rows of one call are on one thread."""
-    order, cuts = _by_thread(api)
+def _calls(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     start, end = pl.col("start_ns"), pl.col("end_ns")
-    for low, high in pairwise(cuts):
-        rows = api if order is None and high - low == api.height else api[_rows(order, low, high)]
-        part = _one_row_a_call(rows)
-        yield part.select(
-            pl.lit(0, pl.Int32).alias("call"),
-            start,
-            pl.max_horizontal(start, end).alias("end_ns"),
-            "thread",
-            "correlation",
-            *_functions(part["name_id"], trace),
-            (pl.col("return_value") != 0).alias("failed"),
-            (end < start).alias("reversed"),
-            "callchain",
-        )
+    part = _one_row_a_call(rows)
+    return part.select(
+        pl.lit(0, pl.Int32).alias("call"),
+        start,
+        pl.max_horizontal(start, end).alias("end_ns"),
+        "thread",
+        "correlation",
+        *_functions(part["name_id"], trace),
+        (pl.col("return_value") != 0).alias("failed"),
+        (end < start).alias("reversed"),
+        "callchain",
+    )
 
 
 def _rows(order: Index | None, low: int, high: int) -> Index | slice:
     return slice(low, high) if order is None else order[low:high]
 
 
-def _by_thread(api: pl.DataFrame) -> tuple[Index | None, list[int]]:
+def _by_thread(api: pl.DataFrame, room: int) -> tuple[Index | None, list[int]]:
     """The order of rows by thread, those of a thread by start, end and id, equal ones as they were.
 
     Returns:
-        Rows in that order, None where they are in it; and where to cut it between threads, into pieces that are large
-        enough to be worth it.
+        Rows in that order, None where they are in it; and where to cut it between threads, into pieces of about as
+        many rows as there is room for.
     """
     threads, codes = codes_of(api["thread"].to_numpy())
     then = (api[c].fill_null(0).to_numpy() for c in ("end_ns", "correlation"))
     order, bounds = by_start(codes, threads.size, api["start_ns"].to_numpy(), *then)
     cuts = [0]
     for at in bounds[1:].tolist():
-        if at - cuts[-1] >= PIECE_ROWS or at == api.height:
+        if at - cuts[-1] >= room or at == api.height:
             cuts.append(at)
     return order, cuts if len(cuts) > 1 else [0, 0]
 

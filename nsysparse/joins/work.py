@@ -17,8 +17,8 @@ from nsysparse.joins.calls import find_calls, make_calls, read_api
 from nsysparse.joins.devices import find_devices, name_peers
 from nsysparse.joins.order import by_start
 from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, make_ranges
-from nsysparse.shelf import Index, Shelf
-from nsysparse.side_by_side import aside, side_by_side
+from nsysparse.shelf import PIECE_ROWS, Index, Shelf
+from nsysparse.side_by_side import aside, in_order, side_by_side
 from nsysparse.source import Trace
 
 # The columns that every kind of work has once it is joined.
@@ -117,23 +117,10 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
     shelf = trace.shelf
     trace.frame("strings")  # read before others ask for it at the same time
     with aside(shelf.at_once) as begin:  # what is read is put in order while more is read
-        calls_later = begin(partial(make_calls, read_api(trace), trace))
+        gpu_later = begin(partial(_on_devices, {n: trace.narrow(n, KEPT_WIDE) for n in GPU_TABLES}, trace))
         ranges_later = begin(partial(make_ranges, trace.nvtx(), trace, whole_names))
-        rows = {name: trace.narrow(name, KEPT_WIDE) for name in GPU_TABLES}
-        runs = {name: _device_runs(frame) for name, frame in rows.items()}
-        devices, keys = find_devices(trace, {name: rows[name][heads] for name, heads in runs.items()})
-        parts, untimed = {}, []
-        for name in GPU_TABLES:
-            frame = _on_devices(rows.pop(name), runs[name], keys, shelf)
-            good = _has_times()
-            bad = frame.filter(~good)
-            size = bad["bytes"].sum() if "bytes" in bad.columns else None
-            untimed.append((name, bad.height, size))
-            parts[name] = frame.filter(good) if bad.height else frame
-        unified = pl.col("kind").is_in(schema.UNIFIED_KINDS).fill_null(False)
-        migrations = parts["copies"].filter(unified)
-        parts["copies"] = parts["copies"].filter(~unified)
-        calls, ranges = calls_later(), ranges_later()
+        calls = make_calls(read_api(trace), trace)
+        (parts, migrations, untimed, devices), ranges = gpu_later(), ranges_later()
     found = side_by_side(lambda frame: find_calls(frame, calls), parts.values(), shelf.at_once)
     for name, call in zip(parts, found, strict=True):
         parts[name] = parts[name].with_columns(pl.Series("call", call, pl.Int32).replace(-1, None))
@@ -147,9 +134,7 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
         parts["memsets"],
         parts["graphs"],
         migrations,
-        pl.DataFrame(untimed, schema={"table": pl.String, "rows": pl.Int64, "bytes": pl.Int64}, orient="row").filter(
-            pl.col("rows") > 0
-        ),
+        untimed,
         calls,
         ranges,
         devices,
@@ -165,7 +150,33 @@ def _device_runs(frame: pl.DataFrame) -> Index:
     return np.flatnonzero(changes)
 
 
-def _on_devices(frame: pl.DataFrame, heads: Index, keys: pl.DataFrame, shelf: Shelf) -> pl.DataFrame:
+def _on_devices(
+    rows: dict[str, pl.DataFrame], trace: Trace
+) -> tuple[dict[str, pl.DataFrame], pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Find the devices, and put the rows of each together.
+
+    Returns:
+        GPU_TABLES without what has no usable times and what no call sent; then as :class:`Work` says ``migrations``,
+        ``untimed`` and ``devices``.
+    """
+    runs = {name: _device_runs(frame) for name, frame in rows.items()}
+    devices, keys = find_devices(trace, {name: rows[name][heads] for name, heads in runs.items()})
+    parts, untimed = {}, []
+    for name in GPU_TABLES:
+        frame = _by_device(rows.pop(name), runs[name], keys, trace.shelf)
+        good = _has_times()
+        bad = frame.filter(~good)
+        size = bad["bytes"].sum() if "bytes" in bad.columns else None
+        untimed.append((name, bad.height, size))
+        parts[name] = frame.filter(good) if bad.height else frame
+    unified = pl.col("kind").is_in(schema.UNIFIED_KINDS).fill_null(False)
+    migrations = parts["copies"].filter(unified)
+    parts["copies"] = parts["copies"].filter(~unified)
+    columns = {"table": pl.String, "rows": pl.Int64, "bytes": pl.Int64}
+    return parts, migrations, pl.DataFrame(untimed, columns, orient="row").filter(pl.col("rows") > 0), devices
+
+
+def _by_device(frame: pl.DataFrame, heads: Index, keys: pl.DataFrame, shelf: Shelf) -> pl.DataFrame:
     """Add ``device`` (NULL: none) and sort by device and start: what is equal stays in the order it had."""
     key = frame.select("process", "ordinal")[heads].with_columns(pl.col("ordinal").cast(pl.Int64))
     found = key.join(keys, on=key.columns, how="left", maintain_order="left", nulls_equal=True)["device"]
@@ -195,12 +206,12 @@ def _with_paths(calls: pl.DataFrame, wanted: pl.Series, ranges: Ranges, shelf: S
     names = {"start_ns": "call_start_ns", "end_ns": "call_end_ns", "name": "api"}
     columns = ("thread", "does", "callchain", *names)
 
-    def pieces() -> Iterator[pl.DataFrame]:
-        for part in shelf.parts(rows.size):
-            sent = calls.select(columns)[rows[part]]
-            yield sent.rename(names).hstack(attribute(sent, ranges))
+    def piece(low: int) -> pl.DataFrame:
+        sent = calls.select(columns)[rows[low : low + PIECE_ROWS]]
+        return sent.rename(names).hstack(attribute(sent, ranges))
 
-    return shelf.keep(pieces()), pl.Series(place).replace(-1, None)
+    pieces = in_order(piece, range(0, max(rows.size, 1), PIECE_ROWS), shelf.at_once)
+    return shelf.keep(pieces), pl.Series(place).replace(-1, None)
 
 
 def _gathered(sent: pl.DataFrame, place: pl.Series, call: pl.Series, shelf: Shelf) -> pl.DataFrame:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from nsysparse import schema
 from nsysparse.errors import SourceError
+from nsysparse.memory import give_back
 from nsysparse.shelf import Shelf
 from nsysparse.source.columns import ReadNotes
 
@@ -138,13 +139,16 @@ class Trace:
         """
         if name in self._frames or not schema.TABLES[name].source(self.tables):
             return self.frame(name)
-        return self.shelf.keep(self._shrunk(name, keep))
+        frame = self.shelf.keep(self._shrunk(name, keep))
+        if frame.height > CHUNK_ROWS:
+            give_back()
+        return frame
 
     def _shrunk(self, name: str, keep: Collection[str]) -> Iterator[pl.DataFrame]:
         empty = True
         for piece in self.chunks(name):
             empty = False
-            yield piece.select(c.shrink_dtype() if c.dtype == pl.Int64 and c.name not in keep else c for c in piece)
+            yield piece.select(_small(c) if c.dtype == pl.Int64 and c.name not in keep else c for c in piece)
         if empty:
             yield schema.TABLES[name].empty()
 
@@ -281,6 +285,11 @@ class Trace:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _small(column: pl.Series) -> pl.Series:
+    """In the smallest type that holds its values."""
+    return column.shrink_dtype() if column.null_count() < column.len() else column.cast(pl.Int8)
 
 
 def _canonical(arrow: pa.Table, table: schema.Table) -> pl.DataFrame:
