@@ -96,7 +96,10 @@ def test_an_analysis_under_a_limit_is_the_same_to_the_byte(name, monkeypatch):
     with open_trace(path) as trace:
         whole = to_json(analyze(trace))
     monkeypatch.setattr(nsysparse.shelf, "PIECE_ROWS", 1_000)
-    monkeypatch.setattr("nsysparse.joins.calls.PIECE_ROWS", 1_000)
+    monkeypatch.setattr("nsysparse.joins.work.PIECE_ROWS", 1_000)
+    monkeypatch.setattr("nsysparse.joins.order.PIECE_ROWS", 1_000)
+    with open_trace(path) as trace:  # in pieces on several threads, in memory
+        assert to_json(analyze(trace)) == whole
     with open_trace(path, memory_limit=1) as trace:
         assert isinstance(trace.shelf, MappedShelf)
         assert to_json(analyze(trace)) == whole
