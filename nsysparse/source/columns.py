@@ -51,7 +51,7 @@ def checked(part: pa.Table, table: str, columns: Mapping[str, tuple[str, str]], 
     result = []
     for name, (source, kind) in columns.items():
         column = part.column(name)
-        if kind == "int" and column.type != pa.int64():
+        if kind == "int" and not pa.types.is_integer(column.type):
             raise TypeError(f"column {source} holds {column.type}")
         if kind == "blob" and column.type != pa.binary():
             column = column.cast(pa.binary())

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+Kinds = npt.NDArray[np.integer[Any]]
 
 INTERIOR, LEAF = 0x05, 0x0D  # kinds of the pages of a table
 LEAF_HEADER, INTERIOR_HEADER = 8, 12
@@ -35,9 +36,11 @@ WORD = 8  # bytes of the longest integer
 NO_BYTES = np.zeros(0, np.uint8)
 UTF8 = 1
 
-# Of each kind of value (its "serial type"): bytes it takes; of eight bytes from its start, bits that are not its own.
+# Of each kind of value (its "serial type") the bytes it takes.
 SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((t - 12) // 2 for t in range(12, 1 << 14))], np.int64)
-SHIFTS = np.array([0, 56, 48, 40, 32, 16, 0, 0, 0, 0], np.int64)
+WIDTHS = {0: 1, 1: 1, 2: 2, 3: 4, 4: 4, 6: 8, 8: 8}  # bytes of the number that holds so many bytes
+# Of each width, by how many bits so many bytes from a value's start are too many, for each kind of integer.
+SHIFTS = {w: np.array([8 * max(w - n, 0) for n in SIZES[: 9 + 1].tolist()], f"i{w}") for w in (1, 2, 4, 8)}
 NULL, REAL, ZERO, ONE, RESERVED, TEXT = 0, 7, 8, 9, (10, 11), 13
 
 
@@ -160,7 +163,7 @@ class PlainTable:
         """The rows of some leaves.
 
         Returns:
-            The columns, int64 or binary.
+            The columns: integers of any width, or binary.
 
         Raises:
             NotPlainError: A row, or a page, is not plain.
@@ -213,7 +216,7 @@ class _Records:
         head = pages[begin]
         if (head >= 0x80).any():
             raise NotPlainError
-        self._pages, self._eight, self._end, self._values = pages, _words(pages, ">i8"), end, begin + head
+        self._pages, self._end, self._values = pages, end, begin + head
         self._kinds, self._listed = _kinds(pages, begin + 1, columns)
         # The column's value is _shift bytes beyond _value, the next one's _size bytes further.
         self._value, self._shift = self._values, 0
@@ -221,23 +224,22 @@ class _Records:
         if (self._values > end).any():
             raise NotPlainError
 
-    def next(self, place: int) -> Array | int:
+    def next(self, place: int) -> Kinds | int:
         """On to the next column: its kind in each record; a number where all are of one kind, as is common."""
         if isinstance(self._size, int):
             self._shift += self._size
         else:
             self._value = self._value + self._size
-        kinds = self._kinds[place]
+        kinds: Kinds = self._kinds[place]
         first = int(kinds[0])
         if (kinds == first).all():
             self._size = int(SIZES[first])
             if self._size > WORD:
                 self._stop_beyond()
             return first
-        many: Array = kinds.astype(np.int64)
-        self._value, self._shift, self._size = self._value + self._shift, 0, SIZES[many]
+        self._value, self._shift, self._size = self._value + self._shift, 0, SIZES[kinds]
         self._stop_beyond()
-        return many
+        return kinds
 
     def _stop_beyond(self) -> Array:
         """Where the column ends; in no record beyond the record's end."""
@@ -256,28 +258,33 @@ class _Records:
         if (self._listed > self._values).any() or (end != self._end)[self._listed == self._values].any():
             raise NotPlainError
 
-    def integers(self, kinds: Array | int) -> pa.Array:
-        """The column as int64."""
+    def integers(self, kinds: Kinds | int) -> pa.Array:
+        """The column, in the type of its longest value."""
         rows = self._value.size
         if isinstance(kinds, int):
             if kinds == NULL:
-                return pa.nulls(rows, pa.int64())
+                return pa.nulls(rows, pa.int8())
             if kinds in (ZERO, ONE):
-                return pa.array(np.full(rows, kinds - ZERO))
+                return pa.array(np.full(rows, kinds - ZERO, np.int8))
             if kinds >= REAL:
                 raise NotPlainError
-            return pa.array(self._eight_bytes() >> SHIFTS[kinds])
+            width = WIDTHS[SIZES[kinds]]
+            return pa.array(self._words(width) >> SHIFTS[width][kinds])
         if ((kinds == REAL) | (kinds > ONE)).any():
             raise NotPlainError
-        values = self._eight_bytes() >> SHIFTS[kinds]
-        values = np.where(kinds >= ZERO, kinds - ZERO, values)
+        width = WIDTHS[SIZES[kinds].max()]
+        values = self._words(width) >> SHIFTS[width][kinds]
+        for constant in (ZERO, ONE):
+            values[kinds == constant] = constant - ZERO
         return pa.array(values, mask=kinds == NULL)
 
-    def _eight_bytes(self) -> Array:
-        words: Array = self._eight[self._shift :][self._value]
-        return words.byteswap(inplace=True).view(np.int64) if sys.byteorder == "little" else words.view(np.int64)
+    def _words(self, width: int) -> npt.NDArray[np.signedinteger[Any]]:
+        """So many bytes from where the value is, as numbers."""
+        words: npt.NDArray[Any] = _words(self._pages, f">i{width}")[self._shift :][self._value]
+        native = words.dtype.newbyteorder("=")
+        return words.byteswap(inplace=True).view(native) if sys.byteorder == "little" else words.view(native)
 
-    def texts(self, kinds: Array | int) -> pa.Array:
+    def texts(self, kinds: Kinds | int) -> pa.Array:
         """The column as it is written, whatever its encoding."""
         rows = self._value.size
         if isinstance(kinds, int):

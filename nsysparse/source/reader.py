@@ -41,7 +41,10 @@ def read_columns(file: Path, table: str, columns: Mapping[str, tuple[str, str]],
     plain = _plain(file, table, columns)
     if plain is None:
         return statements.read_columns(file, table, columns, notes)
-    return pa.concat_tables(_from_pages(plain, file, table, columns, notes, ALL_ROWS))
+    whole = _joined(list(_from_pages(plain, file, table, columns, notes, ALL_ROWS)))
+    return whole.cast(
+        pa.schema([(f.name, pa.int64() if pa.types.is_integer(f.type) else f.type) for f in whole.schema])
+    )
 
 
 def read_chunks(
@@ -57,7 +60,7 @@ def read_chunks(
         rows: Rows a piece, about.
 
     Yields:
-        Pieces in the table's order, at least one.
+        Pieces in the table's order, at least one; integers may have any width.
     """
     plain = _plain(file, table, columns)
     if plain is None:
@@ -122,7 +125,7 @@ def _from_pages(
                         raise NotPlainError
                 else:
                     parts.append(checked(part, table, columns, notes))
-            yield pa.concat_tables(parts)
+            yield _joined(parts)
     except NotPlainError as error:  # its rowids are not in order: SQLite may know what to call that
         statements.read_columns(file, table, columns, notes)
         raise SchemaError(f"table {table} is damaged", "copy it again from where it was made") from error
@@ -130,3 +133,8 @@ def _from_pages(
         pool.shutdown(cancel_futures=True)
         plain.close()
         notes.watch.end()
+
+
+def _joined(parts: list[pa.Table]) -> pa.Table:
+    """One table of its parts, whose integers may differ in width."""
+    return pa.concat_tables(parts, promote_options="permissive")

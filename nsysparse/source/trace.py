@@ -146,9 +146,11 @@ class Trace:
 
     def _shrunk(self, name: str, keep: Collection[str]) -> Iterator[pl.DataFrame]:
         empty = True
-        for piece in self.chunks(name):
+        for piece in self._pieces(name, CHUNK_ROWS):
             empty = False
-            yield piece.select(_small(c) if c.dtype == pl.Int64 and c.name not in keep else c for c in piece)
+            yield piece.select(
+                c if not c.dtype.is_integer() else c.cast(pl.Int64) if c.name in keep else _small(c) for c in piece
+            )
         if empty:
             yield schema.TABLES[name].empty()
 
@@ -163,6 +165,12 @@ class Trace:
             name: A key of :data:`nsysparse.schema.TABLES`.
             rows: Rows a piece, about.
         """
+        types = schema.TABLES[name].empty().schema
+        for piece in self._pieces(name, rows):
+            yield piece.cast(types)
+
+    def _pieces(self, name: str, rows: int) -> Iterator[pl.DataFrame]:
+        """The same, with integers of any width."""
         table = schema.TABLES[name]
         source = table.source(self.tables)
         if source is None:
