@@ -21,6 +21,7 @@ from nsysparse.accounting.osruntime import measure_os_stacks, os_calls
 from nsysparse.intervals import Intervals, owned, times
 from nsysparse.joins.ranges import IN_TIME, attribute
 from nsysparse.joins.work import Work
+from nsysparse.side_by_side import aside, side_by_side
 from nsysparse.source import Trace
 from nsysparse.stacks.attribution import attribute_stacks, program_threads
 from nsysparse.stacks.folding import Folded
@@ -133,11 +134,15 @@ def weigh(work: Work, accounts: Sequence[DeviceAccount], stacks: Stacks, folded:
     behind = _Behind.of(attributed, work)
     low = min((a.window.start_ns for a in accounts), default=0)
     high = max((a.window.end_ns for a in accounts), default=0)
-    grouped, sent = [], [_NOTHING_SENT]
-    for account in accounts:  # a device at a time: what is grouped is small
-        grouped += _operations(account, work.on(account.number), behind, trace)
-        sent.append(_sent_by_waiting(account))
-    grouped.append(_grouped(behind.added_to(_waiting(work, accounts, low, high, pl.concat(sent)))))
+    sent = pl.concat([_NOTHING_SENT, *(_sent_by_waiting(account) for account in accounts)])
+    grouped: list[pl.DataFrame] = []
+    with aside(trace.shelf.at_once) as begin:
+        waiting = begin(lambda: _grouped(behind.added_to(_waiting(work, accounts, low, high, sent))))
+        for found in side_by_side(
+            lambda a: _operations(a, work.on(a.number), behind, trace), accounts, trace.shelf.at_once
+        ):
+            grouped += found  # of a device at a time, which is small
+        grouped.append(waiting())
     in_os = os_calls(trace, stacks, _feeding(accounts), low, high)
     grouped += [_grouped(part) for part in (_os(in_os, work), *_samples(work, stacks, folded, low, high))]
     # A copy that waits and its call are one path.
