@@ -247,11 +247,12 @@ def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
     wanted, ids = _wide(work["correlation"]), _wide(calls["correlation"])
     if wanted.dtype != ids.dtype:
         wanted, ids = wanted.astype(np.int64), ids.astype(np.int64)
+    number = calls["call"].to_numpy()
     for key, rows in rows_by(process):  # arrays, not frames: there may be many processes
         if key not in mine:
             continue
         sent, made = wanted[rows], ids[mine[key]]
-        call = np.arange(mine[key].start, mine[key].stop, dtype=np.int32)
+        call = number[mine[key]]
         if not sent.all():
             rows = np.arange(work.height)[rows][sent != NO_ID]
             sent = wanted[rows]
@@ -259,7 +260,7 @@ def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
             call, made = call[made != NO_ID], made[made != NO_ID]
         if sent.size and made.size:
             found, repeated = _look_up(sent, made, call)
-            result[rows] = _latest_before(work[rows], calls[call], found) if repeated else found
+            result[rows] = _latest_before(work[rows], calls[mine[key]], found) if repeated else found
     return result
 
 
