@@ -19,6 +19,7 @@ from nsysparse.accounting.host import ThreadCalls
 from nsysparse.integrity.check import Check, Hole, Status
 from nsysparse.intervals import Intervals
 from nsysparse.joins.calls import WORK, rows_by, rows_by_process
+from nsysparse.joins.order import by_start
 from nsysparse.joins.work import GPU_TABLES, Work
 
 JUMP_SUSPECT = 2_049  # largest seen in public exports of unknown completeness
@@ -221,7 +222,9 @@ def _jumps(calls: pl.DataFrame) -> tuple[int | None, pl.DataFrame]:
 def check_empty_ranges(work: Work, sending: Sending, jumps: tuple[Hole, ...]) -> Check:
     """Runs of NVTX ranges without a call, where their siblings hold the same number each."""
     title = "NVTX ranges with their calls"
-    ranges = work.ranges.frame.select(*_OF_RANGES, "push_pop", "finished").filter("push_pop", "finished")
+    every = work.ranges.frame
+    meant = every["push_pop"] & every["finished"]
+    ranges = every.select(_OF_RANGES) if meant.all() else every.select(_OF_RANGES).filter(meant)
     if not ranges.height:
         return Check("empty_ranges", title, Status.NOT_APPLICABLE, "No finished NVTX range was recorded.", {})
     ranges = ranges.with_columns(calls=pl.Series(_calls_inside(ranges, work, sending)))
@@ -289,57 +292,44 @@ def _suspicious_runs(ranges: pl.DataFrame) -> pl.DataFrame:
     Returns:
         ``label``, ``process``, ``ranges``, ``all``, ``held``, ``typical``, ``missing``, ``start_ns``, ``end_ns``.
     """
-    group = ["thread", "path"]
-    held = pl.col("calls") > 0
-    ordered = (
-        _mixed(ranges)
-        .sort(*group, "start_ns", "row")
-        .with_columns(run=(held != held.shift(1)).fill_null(True).over(group).cum_sum().over(group))
-    )
-    runs = (
-        ordered.filter(~held)
-        .group_by(*group, "run")
-        .agg(
-            pl.col("row", "all", "held", "typical").first(),
-            pl.len().cast(pl.Int64).alias("ranges"),
-            pl.col("start_ns").min(),
-            pl.col("end_ns").max(),
-        )
-        .filter(pl.col("ranges") >= EMPTY_RUN)
-    )
+    group, rows, figures = _mixed(ranges)
+    found = np.flatnonzero(np.bincount(group[rows], minlength=figures.height))
+    place = np.zeros(figures.height, np.min_scalar_type(found.size))
+    place[found] = np.arange(found.size)
+    order, _ = by_start(place[group[rows]], found.size, ranges["start_ns"].to_numpy()[rows])
+    rows = rows if order is None else rows[order]
+    empty = np.flatnonzero(ranges["calls"].to_numpy()[rows] == 0)
+    apart = np.diff(empty, prepend=-2) > 1
+    apart[1:] |= np.diff(group[rows[empty]]) != 0
+    rows, begin = rows[empty], np.flatnonzero(apart)
+    length, end = np.diff(begin, append=rows.size), np.maximum.reduceat(ranges["end_ns"].to_numpy()[rows], begin)
+    long = length >= EMPTY_RUN
+    first = rows[begin[long]]
     return (
-        runs.with_columns(
-            ranges["label"].gather(runs["row"]).cast(pl.String),
-            ranges["process"].gather(runs["row"]),
-            missing=pl.col("ranges") * pl.col("typical"),
-        )
-        .drop("row")
+        ranges.select(pl.col("label").cast(pl.String), "process", "start_ns")[first]
+        .hstack(figures[group[first]])
+        .with_columns(ranges=pl.Series(length[long]), end_ns=pl.Series(end[long]))
+        .with_columns(missing=pl.col("ranges") * pl.col("typical"))
         .sort("missing", "start_ns", "label", descending=[True, False, False])
     )
 
 
-def _mixed(ranges: pl.DataFrame) -> pl.DataFrame:
+def _mixed(ranges: pl.DataFrame) -> tuple[Numbers, Numbers, pl.DataFrame]:
     """The ranges of those paths of a thread of which EMPTY_RUN or more hold no call and the others are alike.
 
     Returns:
-        ``row``, ``thread``, ``path``, ``start_ns``, ``end_ns``, ``calls``, ``all`` (ranges of that path on that
-        thread), ``held`` (those with calls), ``typical`` (calls that most of these hold).
+        Number of each range's thread and path; rows of the ranges meant; for each number ``all`` (its ranges), ``held``
+        (those with calls) and ``typical`` (calls that most of these hold).
     """
     group, first = number_rows(ranges, ["thread", "path"])
     calls = ranges["calls"].to_numpy()
     every, empty = np.bincount(group), np.bincount(group[calls == 0], minlength=first.size)
     held = every - empty
     rows = np.flatnonzero(((empty >= EMPTY_RUN) & (held > 0))[group])  # mostly none
-    mine, holding = group[rows], calls[rows]
-    typical, most = _typical(mine[holding > 0], holding[holding > 0], first.size)
-    alike = (most / np.maximum(held, 1) >= SIBLINGS_ALIKE)[mine]
-    rows, mine = rows[alike], mine[alike]
-    mixed: pl.DataFrame = ranges.select("thread", "path", "start_ns", "end_ns", "calls")[rows]
-    return mixed.select(
-        pl.Series("row", rows),
-        pl.all(),
-        *(pl.Series(name, of[mine]) for name, of in (("all", every), ("held", held), ("typical", typical))),
-    )
+    holding = rows[calls[rows] > 0]
+    typical, most = _typical(group[holding], calls[holding], first.size)
+    alike = most / np.maximum(held, 1) >= SIBLINGS_ALIKE
+    return group, rows[alike[group[rows]]], pl.DataFrame({"all": every, "held": held, "typical": typical})
 
 
 def _typical(group: Numbers, calls: npt.NDArray[np.int32], n: int) -> tuple[Numbers, Numbers]:
