@@ -66,6 +66,17 @@ class Ranges:
         return dict(found)
 
     @cached_property
+    def program(self) -> pl.DataFrame:
+        """Finished push/pop ranges of the default domain: ``path``, ``process``, number ``n``, ``time`` (ns)."""
+        took = self.frame.select("path", "process", time=pl.col("end_ns") - pl.col("start_ns")).filter(
+            self.frame.select(c=pl.col("push_pop") & (pl.col("domain") == 0) & pl.col("finished"))["c"]
+        )
+        figures = (pl.len().alias("n"), pl.col("time").sum())
+        if took["process"].n_unique() < 2:  # one column is quicker to group by
+            return took.group_by("path").agg(pl.col("process").first(), *figures)
+        return took.group_by("path", "process").agg(*figures)
+
+    @cached_property
     def _at_node(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Path and range of each node, and at the end of none, which is node -1."""
         inside = self.nesting.row >= 0
