@@ -18,11 +18,11 @@ from nsysparse.findings import Finding, Outcome, rank
 from nsysparse.flamegraph import CallPaths, weigh_call_paths
 from nsysparse.integrity import Verdict, check_recording
 from nsysparse.integrity.export import META_TABLES
-from nsysparse.joins.work import Work, load_work
+from nsysparse.joins.work import GPU_TABLES, Work, load_work
 from nsysparse.memory import give_back
 from nsysparse.recorded import Recorded, list_recorded
 from nsysparse.rules import run_rules
-from nsysparse.side_by_side import side_by_side
+from nsysparse.side_by_side import side_by_side, worth_at_once
 from nsysparse.source import Trace
 from nsysparse.stacks.load import Stacks, load_stacks
 from nsysparse.verdict import state_verdict
@@ -102,7 +102,8 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
             raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
         return None
 
-    accounts = [a for a in side_by_side(account, chosen, trace.shelf.at_once) if a is not None]
+    at_once = worth_at_once(work.devices.height, sum(getattr(work, t).height for t in GPU_TABLES), trace.shelf.at_once)
+    accounts = [a for a in side_by_side(account, chosen, at_once) if a is not None]
     activity.forget()
     give_back()
     call_paths, stacks = None, None

@@ -11,6 +11,18 @@ from typing import Any, TypeVar
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
+WORTH_A_THREAD = 50_000  # rows of an item: of smaller ones the threads would spend their time taking turns
+
+
+def worth_at_once(items: int, rows: int, most: int) -> int:
+    """How many items are worth working on at a time.
+
+    Args:
+        items: How many there are.
+        rows: Rows of all of them together.
+        most: How many may be worked on at a time.
+    """
+    return most if rows >= items * WORTH_A_THREAD else 1
 
 
 def side_by_side(work: Callable[[Given], Made], items: Iterable[Given], most: int) -> list[Made]:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsysparse.intervals import Intervals, owned, pairs
+from nsysparse.intervals import Intervals, Spans, owned, pairs
 
 TIMES = st.integers(-8, 20)
 SPANS = st.lists(st.tuples(TIMES, TIMES), max_size=12)  # reversed and empty ones among them
@@ -99,3 +99,13 @@ def test_pairs_of_runs_and_their_rows(runs):
     run, row = pairs(np.array([low for low, _ in runs], int), np.array([high for _, high in runs], int))
     expected = [(i, r) for i, (low, high) in enumerate(runs) for r in range(low, high)]
     assert list(zip(run.tolist(), row.tolist(), strict=True)) == expected
+
+
+@given(SPANS, SPANS, st.sampled_from([0, 1 << 61]))
+def test_time_of_many_spans_inside_a_set(spans, instants_of, offset):
+    """Far from zero the sums wrap around."""
+    forward = [(s + offset, e + offset) for s, e in spans if s <= e]
+    held = union([(s + offset, e + offset) for s, e in instants_of])
+    found = Spans([s for s, _ in forward], [e for _, e in forward])
+    assert found.length == sum(e - s for s, e in forward)
+    assert found.inside(held) == sum(len(range(s, e)) and len(members(held) & set(range(s, e))) for s, e in forward)

@@ -539,6 +539,24 @@ def test_many_devices_many_rows_and_long_names_stay_below_the_limit(tmp_path):
     assert "shown" in read.cuts["Kernels by name"]
 
 
+def test_of_very_many_devices_the_busiest_have_sections_and_all_are_in_the_table(tmp_path):
+    builder = standard()
+    from export_scenario import MAIN
+
+    for device in range(2, 60):
+        t = 1_100_000_000 + device * 1_000_000
+        builder.launch(MAIN, (t, t + 1_000), (t + 2_000, t + 3_000 + device), "kernel", device)
+    analysis = analysis_of_export(builder, tmp_path)
+    html = render_report(analysis, top=20)
+    read = Page(html)
+    assert len(read.tables["All devices"][0]) == len(analysis.devices) > page.DETAILED
+    assert len(read.tables["Kernels by name"]) <= page.DETAILED
+    busy = sorted(analysis.devices, key=lambda a: a.busy.everything.length)
+    assert f'id="time-device-{busy[-1].number}"' in html
+    assert f'id="time-device-{busy[0].number}"' not in html
+    assert f"The {page.DETAILED} busiest of {len(analysis.devices)} devices" in read.text
+
+
 # --- templates ---
 
 

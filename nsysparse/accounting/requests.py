@@ -12,6 +12,7 @@ from nsysparse.accounting.host import ThreadCalls
 from nsysparse.accounting.windows import Repeats, match_ranges, ranges_in
 from nsysparse.errors import UsageError
 from nsysparse.intervals import Intervals, times
+from nsysparse.joins.calls import rows_by
 from nsysparse.joins.nesting import FOREVER, Nesting
 from nsysparse.joins.ranges import IN_TIME
 from nsysparse.joins.work import Work
@@ -60,7 +61,9 @@ class Requests:
         rows = []
         for figure, unit in FIGURES.items():
             values = self.frame[figure].cast(pl.Float64)
-            quantiles = [values.quantile(q, "linear") for q in (0.5, 0.95, 0.99)]
+            least = values.min()
+            same = least is not None and least == values.max()  # mostly of figures that nothing has any of
+            quantiles = [least if same else values.quantile(q, "linear") for q in (0.5, 0.95, 0.99)]
             rows.append((figure, unit, values.sum(), values.mean(), *quantiles, values.max()))
         names = ["figure", "unit", "sum", "mean", "median", "p95", "p99", "max"]
         return pl.DataFrame(rows, schema=names, orient="row")
@@ -148,8 +151,11 @@ def _measure(
         blocked_ns=pl.Series(_blocked(ranges, work)),
     )
     for part in sums:
-        frame = frame.join(part, on="request", how="left", maintain_order="left")
-    frame = frame.with_columns(pl.col(list(FIGURES)[1:]).fill_null(0))
+        mine = part.filter(pl.col("request") >= 0)
+        for column in mine.drop("request"):
+            figure = np.zeros(frame.height, column.to_numpy().dtype)
+            figure[mine["request"].to_numpy()] = column.to_numpy()
+            frame = frame.with_columns(pl.Series(column.name, figure))
     unclaimed = sum(f.filter(counted & (pl.col("request") < 0)).height for f in (kernels, copies, graphs, memsets))
     return frame.select("request", "name", "start_ns", "thread", *FIGURES), unclaimed
 
@@ -187,8 +193,8 @@ def _blocked(ranges: pl.DataFrame, work: Work) -> np.ndarray:
     """Time that each request's own thread was inside a call that waits, ns."""
     blocked = np.zeros(ranges.height, np.int64)
     end = ranges["end_ns"].clip(upper_bound=FOREVER).to_numpy()
-    start, threads, calls = times(ranges["start_ns"]), ranges["thread"].to_numpy(), ThreadCalls(work.calls)
-    for thread in np.unique(threads).tolist():
-        here, rows = np.flatnonzero(threads == thread), calls.waiting(thread)
+    start, calls = times(ranges["start_ns"]), ThreadCalls(work.calls)
+    for thread, here in rows_by(ranges["thread"]):
+        rows = calls.waiting(thread)
         blocked[here] = Intervals.union_of(calls.start[rows], calls.end[rows]).covered(start[here], end[here])
     return blocked

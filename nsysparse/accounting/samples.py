@@ -9,9 +9,9 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
-from nsysparse.accounting.busy import union_of_rows
-from nsysparse.accounting.host import thread_names
-from nsysparse.joins.calls import FUNCTIONS, rows_by
+from nsysparse.accounting.host import ThreadCalls, thread_names
+from nsysparse.intervals import Intervals
+from nsysparse.joins.calls import DOES, FUNCTIONS, rows_by
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
 from nsysparse.stacks.attribution import program_threads
@@ -42,7 +42,10 @@ def share_samples(
         {f"{what}_on_stack": _holds(stacks, does)[samples["stack"].to_numpy()] for what, does in _SHARED.items()}
     )
     by_thread = dict(rows_by(samples["thread"]))
-    inside = pl.DataFrame({f"inside_{what}": _within(samples, by_thread, work, does) for what, does in _SHARED.items()})
+    calls = ThreadCalls(work.calls)
+    inside = pl.DataFrame(
+        {f"inside_{what}": _within(samples, by_thread, calls, does) for what, does in _SHARED.items()}
+    )
     marked = samples.select("thread").hstack(marks).hstack(inside)
     table = marked.group_by("thread").agg(
         pl.len().cast(pl.Int64).alias("samples"),
@@ -67,12 +70,14 @@ def _holds(stacks: Stacks, does: str) -> npt.NDArray[np.bool_]:
 
 
 def _within(
-    samples: pl.DataFrame, by_thread: Mapping[int, slice | Index], work: Work, does: str
+    samples: pl.DataFrame, by_thread: Mapping[int, slice | Index], calls: ThreadCalls, does: str
 ) -> npt.NDArray[np.bool_]:
     """Whether each sample fell inside such a call of its thread."""
     result, instants = np.zeros(samples.height, np.bool_), samples["time_ns"].to_numpy()
+    wanted = DOES.categories.to_list().index(does)
     for thread, rows in by_thread.items():
-        mine = work.calls_of(thread).select("start_ns", "end_ns", "does").filter(pl.col("does") == does)
-        if mine.height:
-            result[rows] = union_of_rows(mine).contains(instants[rows])
+        mine = calls.of(thread)
+        such = np.flatnonzero(calls.does[mine] == wanted) + mine.start
+        if such.size:
+            result[rows] = Intervals.union_of(calls.start[such], calls.end[such]).contains(instants[rows])
     return result

@@ -93,11 +93,7 @@ def repeated_ranges(work: Work) -> Repeats | None:
         pl.col("push_pop") & (pl.col("domain") == 0) & pl.col("finished") & pl.col("process").is_in(processes.implode())
     )
     ranges = work.ranges.frame
-    took = ranges.select("path", "process", time=pl.col("end_ns") - pl.col("start_ns")).filter(
-        ranges.select(c=candidate)["c"]
-    )
-    by = ["path", "process"] if processes.len() > 1 else ["path"]
-    each = took.group_by(by).agg(pl.len().alias("n"), pl.col("time").sum())
+    each = work.ranges.program.filter(pl.col("process").is_in(processes.implode()))
     repeats = each.group_by("path").agg(pl.col("n").max(), pl.col("time").sum()).filter(pl.col("n") > 1)
     repeating = set(repeats["path"].to_list())
     parents = work.ranges.paths["parent"].to_list()

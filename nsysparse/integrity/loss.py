@@ -6,7 +6,6 @@ correlation ids, and NVTX ranges of one name that hold no call while their sibli
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,9 +14,12 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse import units
+from nsysparse.accounting.grouping import number_rows
+from nsysparse.accounting.host import ThreadCalls
 from nsysparse.integrity.check import Check, Hole, Status
 from nsysparse.intervals import Intervals
 from nsysparse.joins.calls import WORK, rows_by, rows_by_process
+from nsysparse.joins.order import by_start
 from nsysparse.joins.work import GPU_TABLES, Work
 
 JUMP_SUSPECT = 2_049  # largest seen in public exports of unknown completeness
@@ -55,11 +57,6 @@ class Sending:
     def number(self) -> int:
         """How many there are."""
         return int(np.count_nonzero(self.calls))
-
-    def on(self, mine: pl.DataFrame) -> pl.Series:
-        """Which of the calls of one thread they are."""
-        first = mine["call"][0] if mine.height else 0
-        return pl.Series(self.calls[first : first + mine.height])
 
 
 def _while_capturing(work: Work) -> npt.NDArray[np.bool_]:
@@ -147,10 +144,10 @@ def _never_seen(work: Work, sending: Sending, without: pl.DataFrame) -> pl.DataF
 
 def _in_long_runs(work: Work, sending: Sending, without: pl.DataFrame) -> npt.NDArray[np.bool_]:
     """Which calls without a GPU row have more than BESIDE of them in a row on their thread, or nothing else there."""
-    long = np.zeros(without.height, np.bool_)
+    long, calls = np.zeros(without.height, np.bool_), ThreadCalls(work.calls)
     for thread, rows in rows_by(without["thread"]):
-        mine = work.calls_of(thread)
-        sent = mine["call"].filter(sending.on(mine)).to_numpy()
+        mine = calls.of(thread)
+        sent = np.flatnonzero(sending.calls[mine]) + mine.start
         at = np.searchsorted(sent, without["call"].to_numpy()[rows])
         run = np.cumsum(np.diff(at, prepend=-1) != 1)
         long[rows] = (np.bincount(run)[run] > BESIDE) | (at.size == sent.size)
@@ -225,12 +222,13 @@ def _jumps(calls: pl.DataFrame) -> tuple[int | None, pl.DataFrame]:
 def check_empty_ranges(work: Work, sending: Sending, jumps: tuple[Hole, ...]) -> Check:
     """Runs of NVTX ranges without a call, where their siblings hold the same number each."""
     title = "NVTX ranges with their calls"
-    ranges = work.ranges.frame.select(*_OF_RANGES, "push_pop", "finished").filter("push_pop", "finished")
+    every = work.ranges.frame
+    meant = every["push_pop"] & every["finished"]
+    ranges = every.select(_OF_RANGES) if meant.all() else every.select(_OF_RANGES).filter(meant)
     if not ranges.height:
         return Check("empty_ranges", title, Status.NOT_APPLICABLE, "No finished NVTX range was recorded.", {})
-    by_thread = dict(rows_by(ranges["thread"]))
-    ranges = ranges.with_columns(calls=pl.Series(_calls_inside(ranges, by_thread, work, sending)))
-    runs = _believable(_suspicious_runs(ranges, by_thread), jumps)
+    ranges = ranges.with_columns(calls=pl.Series(_calls_inside(ranges, work, sending)))
+    runs = _believable(_suspicious_runs(ranges), jumps)
     if not runs.height:
         return Check("empty_ranges", title, Status.OK, "No run of NVTX ranges lacks the calls its siblings hold.", {})
     worst = (
@@ -267,102 +265,82 @@ def _believable(runs: pl.DataFrame, jumps: tuple[Hole, ...]) -> pl.DataFrame:
     return runs.with_columns(sure=sure).filter(pl.col("sure") | alone)
 
 
+Numbers = npt.NDArray[np.int64]
 _OF_RANGES = ("thread", "path", "start_ns", "end_ns", "label", "process")
-Rows = Mapping[int, slice | npt.NDArray[np.int64]]
 
 
-def _calls_inside(ranges: pl.DataFrame, by_thread: Rows, work: Work, sending: Sending) -> npt.NDArray[np.int64]:
+def _calls_inside(ranges: pl.DataFrame, work: Work, sending: Sending) -> npt.NDArray[np.int32]:
     """Calls that start inside each range on its thread; a binary search a thread."""
-    counts = np.zeros(ranges.height, np.int64)
+    counts = np.zeros(ranges.height, np.int32)
     begins, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
-    for thread, rows in by_thread.items():
-        mine = work.calls_of(thread)
-        starts = mine["start_ns"].filter(sending.on(mine)).to_numpy()
+    calls = ThreadCalls(work.calls)
+    for thread, rows in rows_by(ranges["thread"]):
+        mine = calls.of(thread)
+        starts = calls.start[mine][sending.calls[mine]]
         if starts.size:
             low = np.searchsorted(starts, begins[rows], side="left")
             counts[rows] = np.searchsorted(starts, ends[rows], side="right") - low
     return counts
 
 
-def _suspicious_runs(ranges: pl.DataFrame, by_thread: Rows) -> pl.DataFrame:
+def _suspicious_runs(ranges: pl.DataFrame) -> pl.DataFrame:
     """Runs of empty ranges.
 
     Args:
         ranges: The ranges, with the number of their ``calls``.
-        by_thread: Rows of each thread.
 
     Returns:
         ``label``, ``process``, ``ranges``, ``all``, ``held``, ``typical``, ``missing``, ``start_ns``, ``end_ns``.
     """
-    group = ["thread", "path"]
-    held = pl.col("calls") > 0
-    ordered = (
-        pl.concat([_NONE_MIXED, *_mixed(ranges, by_thread)])
-        .sort(*group, "start_ns", "row")
-        .with_columns(run=(held != held.shift(1)).fill_null(True).over(group).cum_sum().over(group))
-    )
-    runs = (
-        ordered.filter(~held)
-        .group_by(*group, "run")
-        .agg(
-            pl.col("row", "all", "held", "typical").first(),
-            pl.len().cast(pl.Int64).alias("ranges"),
-            pl.col("start_ns").min(),
-            pl.col("end_ns").max(),
-        )
-        .filter(pl.col("ranges") >= EMPTY_RUN)
-    )
+    group, rows, figures = _mixed(ranges)
+    found = np.flatnonzero(np.bincount(group[rows], minlength=figures.height))
+    place = np.zeros(figures.height, np.min_scalar_type(found.size))
+    place[found] = np.arange(found.size)
+    order, _ = by_start(place[group[rows]], found.size, ranges["start_ns"].to_numpy()[rows])
+    rows = rows if order is None else rows[order]
+    empty = np.flatnonzero(ranges["calls"].to_numpy()[rows] == 0)
+    apart = np.diff(empty, prepend=-2) > 1
+    apart[1:] |= np.diff(group[rows[empty]]) != 0
+    rows, begin = rows[empty], np.flatnonzero(apart)
+    length, end = np.diff(begin, append=rows.size), np.maximum.reduceat(ranges["end_ns"].to_numpy()[rows], begin)
+    long = length >= EMPTY_RUN
+    first = rows[begin[long]]
     return (
-        runs.with_columns(
-            ranges["label"].gather(runs["row"]).cast(pl.String),
-            ranges["process"].gather(runs["row"]),
-            missing=pl.col("ranges") * pl.col("typical"),
-        )
-        .drop("row")
+        ranges.select(pl.col("label").cast(pl.String), "process", "start_ns")[first]
+        .hstack(figures[group[first]])
+        .with_columns(ranges=pl.Series(length[long]), end_ns=pl.Series(end[long]))
+        .with_columns(missing=pl.col("ranges") * pl.col("typical"))
         .sort("missing", "start_ns", "label", descending=[True, False, False])
     )
 
 
-_NONE_MIXED = pl.DataFrame(
-    schema={"row": pl.Int64, "thread": pl.Int64, "path": pl.Int32}
-    | dict.fromkeys(("start_ns", "end_ns", "calls", "all", "held", "typical"), pl.Int64)
-)
-
-
-def _mixed(ranges: pl.DataFrame, by_thread: Rows) -> Iterator[pl.DataFrame]:
-    """The ranges of paths of which some hold no call and the others hold the same number, a thread at a time."""
-    path, calls, number = ranges["path"].to_numpy(), ranges["calls"].to_numpy(), np.arange(ranges.height)
-    for rows in by_thread.values():
-        siblings = _siblings(path[rows], calls[rows])
-        mixed = number[rows][np.isin(path[rows], siblings["path"].to_numpy())]
-        if mixed.size:
-            found = ranges.select("thread", "path", "start_ns", "end_ns", "calls")[mixed]
-            yield (
-                found.with_columns(row=pl.Series(mixed))
-                .join(siblings, on="path", how="left", maintain_order="left")
-                .select(_NONE_MIXED.columns)
-            )
-
-
-def _siblings(path: npt.NDArray[np.int32], calls: npt.NDArray[np.int64]) -> pl.DataFrame:
-    """Of one thread's ranges the paths with EMPTY_RUN empty ones or more, and others that are alike.
+def _mixed(ranges: pl.DataFrame) -> tuple[Numbers, Numbers, pl.DataFrame]:
+    """The ranges of those paths of a thread of which EMPTY_RUN or more hold no call and the others are alike.
 
     Returns:
-        ``path``, ``all`` (its ranges), ``held`` (those with calls), ``typical`` (calls that most of these hold).
+        Number of each range's thread and path; rows of the ranges meant; for each number ``all`` (its ranges), ``held``
+        (those with calls) and ``typical`` (calls that most of these hold).
     """
-    base = int(calls.max()) + 1
-    key, n = np.unique(path.astype(np.int64) * base + calls, return_counts=True)  # by path, then by number of calls
-    first = np.flatnonzero(np.diff(key // base, prepend=-1))
-    group = np.repeat(np.arange(first.size), np.diff(first, append=key.size))
-    empty = np.where(key[first] % base == 0, n[first], 0)
-    held = np.add.reduceat(n, first) - empty
-    n[key % base == 0] = 0
-    most = np.maximum.reduceat(n, first)
-    usual = np.flatnonzero(n == most[group])
-    usual = usual[np.diff(group[usual], prepend=-1) > 0]  # of equally many the smallest
-    table = {"path": (key[first] // base).astype(np.int32), "all": held + empty, "held": held}
-    alike = (empty >= EMPTY_RUN) & (held > 0) & (most / np.maximum(held, 1) >= SIBLINGS_ALIKE)
-    return pl.DataFrame(table | {"typical": key[usual] % base}).filter(alike)
+    group, first = number_rows(ranges, ["thread", "path"])
+    calls = ranges["calls"].to_numpy()
+    every, empty = np.bincount(group), np.bincount(group[calls == 0], minlength=first.size)
+    held = every - empty
+    rows = np.flatnonzero(((empty >= EMPTY_RUN) & (held > 0))[group])  # mostly none
+    holding = rows[calls[rows] > 0]
+    typical, most = _typical(group[holding], calls[holding], first.size)
+    alike = most / np.maximum(held, 1) >= SIBLINGS_ALIKE
+    return group, rows[alike[group[rows]]], pl.DataFrame({"all": every, "held": held, "typical": typical})
+
+
+def _typical(group: Numbers, calls: npt.NDArray[np.int32], n: int) -> tuple[Numbers, Numbers]:
+    """The number of calls that most ranges of each group hold, of equally many the smallest, and how many do."""
+    base = int(calls.max(initial=0)) + 1
+    key, count = np.unique(group * base + calls, return_counts=True)  # by group, then by number of calls
+    typical, most = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    np.maximum.at(most, key // base, count)
+    usual = np.flatnonzero(count == most[key // base])[::-1]
+    typical[key[usual] // base] = key[usual] % base  # the smallest comes last
+    return typical, most
 
 
 def check_tail(work: Work, sending: Sending) -> Check:

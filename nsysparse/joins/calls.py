@@ -37,7 +37,12 @@ OTHER = "other"
 DOES = pl.Enum([*FUNCTIONS, OTHER])
 NOWHERE = -(1 << 62)  # no string has this number
 DENSE_NAMES = 1 << 24  # below this a name is found by its number, beyond by search
+NO_ID = 0  # what has no correlation id
+ROOM = 65_536  # ids that a table may have room for beyond those there are, however few these are
 UNNAMED = "(name not in the export)"
+
+
+Ids = npt.NDArray[Any]
 
 
 def load_calls(trace: Trace) -> pl.DataFrame:
@@ -180,18 +185,19 @@ def _one_row_a_call(api: pl.DataFrame) -> pl.DataFrame:
 
 def _may_repeat(api: pl.DataFrame) -> bool:
     """Whether any (thread, correlation id) is there twice: by marking where the ids are dense, as they mostly are."""
+    every = _wide(api["correlation"])
     for _, rows in rows_by(api["thread"]):
-        ids = _wide(api["correlation"][rows].drop_nulls())
-        ids = ids[ids != 0]
+        ids = every[rows]
+        ids = ids[ids != NO_ID]
         if not ids.size:
             continue
         low, high = int(ids.min()), int(ids.max())
-        if high - low > 8 * ids.size + 1_000_000:
+        if high - low > 8 * ids.size + ROOM:
             distinct = np.unique(ids).size
         else:
             seen = np.zeros(high - low + 1, np.bool_)
             seen[ids - low] = True
-            distinct = int(seen.sum())
+            distinct = int(np.count_nonzero(seen))
         if distinct != ids.size:
             return True
     return False
@@ -244,30 +250,34 @@ def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
     mine = rows_by_process(calls)
     # Very old rows have no process: safe only when one process made calls.
     process = work["process"].fill_null(next(iter(mine))) if len(mine) == 1 else work["process"]
-    usable = pl.col("correlation").is_not_null() & (pl.col("correlation") != 0)
-    for key, rows in rows_by(process):
-        if key not in mine:
-            continue
-        sent = work.select("correlation", "start_ns")[rows]
-        if not sent.select(usable.all()).item():
-            kept = sent.select(usable.fill_null(False)).to_series().to_numpy()
-            rows = np.arange(work.height)[rows][kept]
-            sent = sent.filter(kept)
-        made = calls.select("correlation", "call", "start_ns")[mine[key]]
-        made = made.filter(usable) if not made.select(usable.all()).item() else made
-        if sent.height and made.height:
-            result[rows] = _look_up(sent, made)
-    return result
-
-
-def _look_up(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
-    """The call of each operation within one process: by direct address where the ids are dense, else by search."""
     wanted, ids = _wide(work["correlation"]), _wide(calls["correlation"])
     if wanted.dtype != ids.dtype:
         wanted, ids = wanted.astype(np.int64), ids.astype(np.int64)
-    rows = calls["call"].to_numpy()
+    number = calls["call"].to_numpy()
+    for key, rows in rows_by(process):  # arrays, not frames: there may be many processes
+        if key not in mine:
+            continue
+        sent, made = wanted[rows], ids[mine[key]]
+        call = number[mine[key]]
+        if not sent.all():
+            rows = np.arange(work.height)[rows][sent != NO_ID]
+            sent = wanted[rows]
+        if not made.all():
+            call, made = call[made != NO_ID], made[made != NO_ID]
+        if sent.size and made.size:
+            found, repeated = _look_up(sent, made, call)
+            result[rows] = _latest_before(work[rows], calls[mine[key]], found) if repeated else found
+    return result
+
+
+def _look_up(wanted: Ids, ids: Ids, rows: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], bool]:
+    """The call of each id within one process: by direct address where the ids are dense, else by search.
+
+    Returns:
+        Row of the call, -1 for none; and whether several calls have one id.
+    """
     low, high = int(ids.min()), int(ids.max())
-    if high - low > 8 * ids.size + 1_000_000:
+    if high - low > 8 * ids.size + ROOM:
         order = np.argsort(ids, kind="stable")
         at = np.minimum(np.searchsorted(ids[order], wanted), ids.size - 1)
         found = np.where(ids[order][at] == wanted, rows[order][at], -1)
@@ -280,15 +290,16 @@ def _look_up(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
             table[wanted - low] if inside.all() else np.where(inside, table[np.where(inside, wanted, low) - low], -1)
         )
         repeated = np.count_nonzero(table >= 0) != rows.size
-    return _latest_before(work, calls, found) if repeated else found
+    return found, bool(repeated)
 
 
-def _wide(ids: pl.Series) -> npt.NDArray[Any]:
-    """Ids in a type in which the difference of two near ones has room."""
+def _wide(ids: pl.Series) -> Ids:
+    """Ids in a type in which the difference of two near ones has room; NO_ID for NULL."""
+    ids = ids.fill_null(NO_ID) if ids.null_count() else ids
     return (ids if ids.dtype in (pl.Int32, pl.Int64) else ids.cast(pl.Int32)).to_numpy()
 
 
-def _latest_before(work: pl.DataFrame, calls: pl.DataFrame, found: Index) -> Index:
+def _latest_before(work: pl.DataFrame, calls: pl.DataFrame, found: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """Where ids come again later in a process: the latest call with the id that began before the operation did.
 
     ``found`` stays where no call with the id began before the operation (a broken clock).

@@ -15,6 +15,8 @@ leaves it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +27,7 @@ from nsysparse.joins.order import by_start, codes_of, places_of
 FOREVER = np.iinfo(np.int64).max
 JUMPS = 64  # rounds of pointer jumping before the tree of maxima takes over
 Index = npt.NDArray[np.int64]
+Nodes = npt.NDArray[np.signedinteger[Any]]  # 4 bytes each, where that holds them
 
 
 class Nesting:
@@ -54,15 +57,17 @@ class Nesting:
             codes, s, e, row = codes[order], s[order], e[order], row[order]
         n = self._groups.size
         self._first = bounds + np.arange(n + 1)
-        at = np.arange(row.size) + codes + 1  # a sentinel before each group
+        narrow = np.int32 if e.size + n < np.iinfo(np.int32).max else np.int64
+        at = np.arange(1, row.size + 1, dtype=narrow)  # a sentinel before each group
+        np.add(at, codes, out=at, casting="unsafe")
         self._start = np.full(row.size + n, np.iinfo(np.int64).min)
-        self._end, self.row = np.full(row.size + n, FOREVER), np.full(row.size + n, -1)
+        self._end, self.row = np.full(row.size + n, FOREVER), np.full(row.size + n, -1, narrow)
         self._start[at], self._end[at], self.row[at] = s, e, row
         self._tree: list[Times] | None = None
         self.parent = self._parents()
         self.depth = self._depths()
 
-    def enclosing(self, group: npt.ArrayLike, start: npt.ArrayLike, end: npt.ArrayLike | None = None) -> Index:
+    def enclosing(self, group: npt.ArrayLike, start: npt.ArrayLike, end: npt.ArrayLike | None = None) -> Nodes:
         """The innermost range around each of many instants or intervals.
 
         Args:
@@ -76,7 +81,7 @@ class Nesting:
         """
         g, s = times(group), times(start)
         e = s if end is None else times(end)
-        node = np.full(s.size, -1, np.int64)
+        node = np.full(s.size, -1, self.row.dtype)
         if not self._groups.size:
             return node
         code = np.minimum(places_of(g, self._groups), self._groups.size - 1)
@@ -99,11 +104,11 @@ class Nesting:
             nodes = np.flatnonzero(self.depth[self._first[i] : self._first[i + 1]] == 1) + self._first[i]
             yield group, self._start[nodes], self._end[nodes]
 
-    def rows_of(self, node: Index) -> Index:
+    def rows_of(self, node: Nodes) -> Index:
         """Rows of the ranges at these nodes; -1 for a sentinel and for -1."""
         return times(np.where(node >= 0, self.row[np.maximum(node, 0)] if self.row.size else -1, -1))
 
-    def _climb(self, node: Index, end: Times) -> Index:
+    def _climb(self, node: Nodes, end: Times) -> Nodes:
         """From each node up to the nearest that ends at or after ``end``."""
         node = node.copy()
         active = np.flatnonzero(self._end[node] < end)
@@ -116,9 +121,12 @@ class Nesting:
             node[active] = self._last_reaching(node[active], end[active])
         return node
 
-    def _parents(self) -> Index:
-        parent = np.arange(-1, self._end.size - 1)
+    def _parents(self) -> Nodes:
+        parent = np.arange(-1, self._end.size - 1, dtype=self.row.dtype)
         parent[self._first[:-1]] = self._first[:-1]
+        for low, high in pairwise(self._first.tolist()):  # what ends after all before it has only the sentinel around
+            reach = np.maximum.accumulate(self._end[low + 1 : high - 1])
+            parent[low + 2 : high][self._end[low + 2 : high] > reach] = low
         active = np.flatnonzero(self._end[parent] < self._end) if parent.size else parent
         for _ in range(JUMPS):
             if not active.size:
@@ -130,12 +138,12 @@ class Nesting:
             parent[active] = self._last_reaching(parent[active], self._end[active])
         return parent
 
-    def _last_reaching(self, node: Index, end: Times) -> Index:
+    def _last_reaching(self, node: Nodes, end: Times) -> Nodes:
         """The last position at or before each node whose end is at or after ``end`` (one exists: the sentinel)."""
         if self._tree is None:
             self._tree = _maxima(self._end)
         tree, level = self._tree, np.zeros(node.size, np.int64)
-        at: Index = node.copy()
+        at: Nodes = node.copy()
         active = np.arange(node.size)
         for height, layer in enumerate(tree):
             active = active[layer[at[active]] < end[active]]
@@ -151,9 +159,9 @@ class Nesting:
             at[down] = np.where((right < layer.size) & (layer[inside] >= end[down]), right, right - 1)
         return at
 
-    def _depths(self) -> Index:
+    def _depths(self) -> Nodes:
         """Levels below the sentinel, by pointer doubling: log2 of the deepest chain in rounds."""
-        depth = (self.row >= 0).astype(np.int64)
+        depth = (self.row >= 0).astype(self.row.dtype)
         hop = self.parent.copy()
         while True:
             further = depth[hop]

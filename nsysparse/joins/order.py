@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,8 @@ def by_start(
     grouped = bool((codes[1:] >= codes[:-1]).all())
     order = np.arange(codes.size) if grouped else np.argsort(codes, kind="stable")  # few bits: numpy counts them
     changed = not grouped
-    for low, high in pairwise(bounds.tolist()):
+    several = np.flatnonzero(np.diff(bounds) > 1)  # of many groups few may have rows
+    for low, high in zip(bounds[several].tolist(), bounds[several + 1].tolist(), strict=True):
         rows = slice(low, high) if grouped else order[low:high]
         begun = start[rows]
         if (begun[1:] < begun[:-1]).any():

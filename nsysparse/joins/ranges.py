@@ -22,6 +22,7 @@ from nsysparse.source import Trace
 
 MAX_DEPTH = 64  # levels of a path; deeper ranges count for their ancestor at this depth
 NO_PATH = 0
+Codes = npt.NDArray[np.int32]
 BY_THREAD, IN_TIME, NO_RANGE = "thread", "in time", "none"
 
 
@@ -43,7 +44,7 @@ class Ranges:
     frame: pl.DataFrame
     paths: pl.DataFrame
     nesting: Nesting
-    nodes: Index
+    nodes: Codes
 
     def path_of(self, thread: pl.Series, instant: pl.Series) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Path and innermost push/pop range around each instant of a thread.
@@ -65,6 +66,17 @@ class Ranges:
         return dict(found)
 
     @cached_property
+    def program(self) -> pl.DataFrame:
+        """Finished push/pop ranges of the default domain: ``path``, ``process``, number ``n``, ``time`` (ns)."""
+        took = self.frame.select("path", "process", time=pl.col("end_ns") - pl.col("start_ns")).filter(
+            self.frame.select(c=pl.col("push_pop") & (pl.col("domain") == 0) & pl.col("finished"))["c"]
+        )
+        figures = (pl.len().alias("n"), pl.col("time").sum())
+        if took["process"].n_unique() < 2:  # one column is quicker to group by
+            return took.group_by("path").agg(pl.col("process").first(), *figures)
+        return took.group_by("path", "process").agg(*figures)
+
+    @cached_property
     def _at_node(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Path and range of each node, and at the end of none, which is node -1."""
         inside = self.nesting.row >= 0
@@ -83,30 +95,35 @@ def make_ranges(rows: pl.DataFrame, trace: Trace, whole_names: bool = False) -> 
         trace: The recording, for its names.
         whole_names: Keep names apart that differ only in their digits.
     """
-    events = rows.filter(pl.col("type").is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]))
-    events = events.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
-    frame = _named(events, trace, whole_names).with_columns(
+    events = rows.filter(
+        pl.col("type").is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END])
+        & pl.col("start_ns").is_not_null()
+        & pl.col("thread").is_not_null()
+    )
+    frame = _named(events, trace, whole_names).select(
+        *("start_ns", "thread", "process", "domain", "name", "label"),
         finished=pl.col("end_ns").is_not_null(),
         end_ns=pl.col("end_ns").fill_null(FOREVER),
         end_thread=pl.coalesce("end_thread", "thread"),
         push_pop=pl.col("type") == schema.NVTX_PUSH_POP,
     )
-    frame = frame.filter(pl.col("end_ns") >= pl.col("start_ns")).with_row_index("range")
-    nested = frame.filter("push_pop")
+    frame = frame.filter(pl.col("end_ns") >= pl.col("start_ns")).with_columns(
+        range=pl.int_range(pl.len(), dtype=pl.Int32)
+    )
+    nested = frame.select("range", "thread", "start_ns", "end_ns", "label", "push_pop")
+    nested = nested if nested["push_pop"].all() else nested.filter("push_pop")
     nesting = Nesting(nested["thread"], nested["start_ns"], nested["end_ns"])
     labels = frame["label"].unique(maintain_order=True)
     known = labels.to_physical().to_numpy()
-    code = np.zeros(int(known.max(initial=0)) + 1, np.int64)
+    code = np.zeros(int(known.max(initial=0)) + 1, np.int32)
     code[known] = np.arange(known.size)
-    nodes = nested["range"].cast(pl.Int64).to_numpy()
+    nodes = nested["range"].to_numpy()
     path, parents, names = _paths(nesting, code[nested["label"].to_physical().to_numpy()])
     row_path, row_depth = np.zeros(frame.height, np.int32), np.zeros(frame.height, np.int32)
     at = nesting.row >= 0
     row_path[nodes[nesting.row[at]]] = path[at]
     row_depth[nodes[nesting.row[at]]] = nesting.depth[at]
-    frame = frame.with_columns(
-        pl.col("range").cast(pl.Int32), path=pl.Series(row_path), depth=pl.Series(row_depth)
-    ).select(
+    frame = frame.with_columns(path=pl.Series(row_path), depth=pl.Series(row_depth)).select(
         *("range", "start_ns", "end_ns", "finished", "thread", "end_thread", "process", "domain"),
         *("push_pop", "name", "label", "path", "depth"),
     )
@@ -118,6 +135,7 @@ def _named(events: pl.DataFrame, trace: Trace, whole_names: bool) -> pl.DataFram
     """Add ``name`` and ``label``; texts are put together once a distinct name, not once a range."""
     key = ["process", "domain", "text_id", "text"]
     events = events.with_columns(process=schema.process_of(pl.col("thread")))
+    varying = [c for c in key if not _constant(events[c])] or key[:1]  # mostly one: to join on it costs a fraction
     prefix = (
         pl.when(pl.col("domain") == 0)
         .then(pl.lit(""))
@@ -125,7 +143,7 @@ def _named(events: pl.DataFrame, trace: Trace, whole_names: bool) -> pl.DataFram
     )
     texts = (
         events.select(key)
-        .unique(maintain_order=True)
+        .unique(varying, keep="first", maintain_order=True)
         .join(
             trace.strings(events["text_id"]),
             left_on="text_id",
@@ -142,8 +160,14 @@ def _named(events: pl.DataFrame, trace: Trace, whole_names: bool) -> pl.DataFram
     pattern = pl.col("name").str.replace_all(r"\d+", "#")
     several = pl.col("name").n_unique().over(pattern) > 1
     label = pl.col("name") if whole_names else pl.when(several).then(pattern).otherwise("name")
-    texts = texts.with_columns(label=label).select(*key, pl.col("name", "label").cast(pl.Categorical))
-    return events.join(texts, on=key, how="left", maintain_order="left", nulls_equal=True)
+    texts = texts.with_columns(label=label).select(*varying, pl.col("name", "label").cast(pl.Categorical))
+    return events.join(texts, on=varying, how="left", maintain_order="left", nulls_equal=True)
+
+
+def _constant(values: pl.Series) -> bool:
+    """Whether all are the same, NULL or not."""
+    nulls = values.null_count()
+    return nulls == values.len() or (not nulls and values.min() == values.max())
 
 
 def domain_names(trace: Trace) -> pl.DataFrame:
@@ -161,14 +185,14 @@ def domain_names(trace: Trace) -> pl.DataFrame:
     )
 
 
-def _paths(nesting: Nesting, labels: Index) -> tuple[Index, list[int], list[int]]:
+def _paths(nesting: Nesting, labels: Codes) -> tuple[Codes, list[int], list[int]]:
     """Number the distinct paths.
 
     Returns:
         Path of each node; parent and label of each path (of path 0: -1).
     """
     depth = nesting.depth
-    path = np.zeros(depth.size, np.int64)
+    path = np.zeros(depth.size, np.int32)
     parents, names = [np.array([-1])], [np.array([-1])]
     order = np.argsort(depth, kind="stable")
     deepest = int(depth.max(initial=0))
@@ -181,7 +205,7 @@ def _paths(nesting: Nesting, labels: Index) -> tuple[Index, list[int], list[int]
         if level > MAX_DEPTH:
             path[nodes] = path[_ancestor(nesting, nodes)]
             break
-        key = path[nesting.parent[nodes]] * n_labels + labels[nesting.row[nodes]]
+        key = path[nesting.parent[nodes]] * np.int64(n_labels) + labels[nesting.row[nodes]]
         distinct, code = _numbered(key, following * n_labels)
         path[nodes] = following + code
         parents.append(distinct // n_labels)

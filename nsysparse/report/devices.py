@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -237,6 +237,15 @@ def _share(what: str, term: str, ratio: float | None, says: str) -> dict[str, An
 
 def view_devices(analysis: Analysis) -> list[DeviceView]:
     """The devices in their order, the busiest of them with charts."""
-    busiest = sorted(analysis.devices, key=lambda a: (-a.busy.everything.length, a.number))[:CHARTED]
-    charted = {a.number for a in busiest}
-    return [DeviceView(a, analysis.integrity.hole, a.number in charted) for a in analysis.devices]
+    views = [DeviceView(a, analysis.integrity.hole, False) for a in analysis.devices]
+    charted = {view.account.number for view in busiest(views, CHARTED)}
+    return [replace(view, charted=view.account.number in charted) for view in views]
+
+
+def busiest(devices: list[DeviceView], most: int) -> list[DeviceView]:
+    """The busiest of some devices, in the order that they had."""
+    if len(devices) <= most:
+        return devices
+    ranked = sorted(devices, key=lambda d: (-d.account.busy.everything.length, d.account.number))[:most]
+    chosen = {d.account.number for d in ranked}
+    return [d for d in devices if d.account.number in chosen]

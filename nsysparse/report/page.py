@@ -22,7 +22,7 @@ from nsysparse.findings import Failed, Finding, Outcome, Quiet, Skipped
 from nsysparse.integrity import Status
 from nsysparse.report import flamegraph
 from nsysparse.report.bundle import chart_library
-from nsysparse.report.devices import CHARTED, DeviceView, view_devices
+from nsysparse.report.devices import CHARTED, DeviceView, busiest, view_devices
 from nsysparse.report.flamegraph import view_flame
 from nsysparse.report.sections import find_sections
 from nsysparse.report.tables import TableView, by_name, cell, table
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from nsysparse.crosscheck import Crosscheck
 
 CELLS = 30_000  # that the tables of all devices may hold, so that no trace makes a page of more than 5 MB
+DETAILED = 40  # devices that get parts of their own in every section, the busiest; all are in the table of devices
+FINDINGS = 80  # that are shown whole, those with the most to win
 COLUMNS = 180  # of all tables of one device
 WHOLE = 64  # rows of a table that makes no sense when cut
 FLAME_NODES = 8_000  # of the report's flame graph; its own page, made by the command flamegraph, holds more
@@ -44,7 +46,9 @@ _OUTCOMES: dict[type, str] = {Finding: "fired", Quiet: "quiet", Skipped: "skippe
 def render(analysis: Analysis, top: int, crosscheck: Crosscheck | None = None) -> str:
     """The whole page as text."""
     templates = data_folder("templates")
-    devices = view_devices(analysis)
+    every_device = view_devices(analysis)
+    labels = {d.account.number: d.label for d in every_device}
+    devices = busiest(every_device, DETAILED)
     weight = max(len(devices), 2 * len(devices) - 16, 1)  # of many devices the heads of the tables weigh as much
     shown = max(1, min(top, CELLS // (COLUMNS * weight)))
     has_charts = any(d.charts for d in devices)
@@ -58,11 +62,13 @@ def render(analysis: Analysis, top: int, crosscheck: Crosscheck | None = None) -
     sections = [
         (s, s.missing(analysis.recorded)) for s in find_sections(templates) if s.key != "crosscheck" or crosscheck
     ]
-    environment.globals |= template_functions(devices, shown)
+    environment.globals |= template_functions(every_device, shown)
     page = environment.get_template("report.html").render(
         analysis=analysis,
         crosscheck=crosscheck,
         devices=devices,
+        every_device=every_device,
+        most_findings=FINDINGS,
         sections=sections,
         facts=_facts(analysis),
         holes=_holes(analysis),
@@ -70,7 +76,7 @@ def render(analysis: Analysis, top: int, crosscheck: Crosscheck | None = None) -
             state: [asdict(r) for r in analysis.recorded if r.state == state]
             for state in ("not recorded", "none seen", "recorded")
         },
-        outcomes=[_outcome(o, devices) for o in analysis.outcomes],
+        outcomes=[_outcome(o, labels) for o in analysis.outcomes],
         definitions=DEFINITIONS.values(),
         style=Markup(style),
         scripts=[Markup(s) for s in scripts],
@@ -178,8 +184,7 @@ def _holes(analysis: Analysis) -> list[dict[str, Any]]:
     ]
 
 
-def _outcome(outcome: Outcome, devices: list[DeviceView]) -> dict[str, str | None]:
-    labels = {d.account.number: d.label for d in devices}
+def _outcome(outcome: Outcome, labels: dict[int, str]) -> dict[str, str | None]:
     why = {Skipped: "reason", Failed: "error", Finding: "title"}.get(type(outcome))
     return {
         "rule": outcome.rule,

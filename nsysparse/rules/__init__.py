@@ -30,7 +30,7 @@ from nsysparse.rules._evidence import Found
 from nsysparse.rules._recording import Recording
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, resolve
-from nsysparse.side_by_side import side_by_side
+from nsysparse.side_by_side import side_by_side, worth_at_once
 from nsysparse.source import Trace
 from nsysparse.stacks.load import Stacks
 
@@ -120,7 +120,10 @@ def run_rules(
         scene.forget()
         return split
 
-    for split, rows in side_by_side(judge, scenes, trace.shelf.at_once):
+    at_once = worth_at_once(
+        len(scenes), sum(s.account.kernels.height + s.account.copies.height for s in scenes), trace.shelf.at_once
+    )
+    for split, rows in side_by_side(judge, scenes, at_once):
         outcomes += split
         lost += rows
     for rule in rules:

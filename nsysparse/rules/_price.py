@@ -175,11 +175,11 @@ def _idle_after(scene: Scene, thread: int, spans: Intervals) -> Intervals:
 
 def latency_ratio(scene: Scene, by_thread: Mapping[int, Intervals], of_all: Intervals | None = None) -> float | None:
     """Share of the requests' latency that lies in the instants of their own threads, or in those of all."""
-    total = sum(int((end - start).sum()) for start, end in scene.latencies.values())
+    total = sum(requests.length for requests in scene.latencies.values())
     if not total:
         return None
     inside, none = 0, Intervals.none()
-    for thread, (start, end) in scene.latencies.items():
+    for thread, requests in scene.latencies.items():
         claim = by_thread.get(thread, none) | (of_all or none)
-        inside += int(claim.covered(start, end).sum()) if len(claim) else 0
+        inside += requests.inside(claim) if len(claim) else 0
     return inside / total

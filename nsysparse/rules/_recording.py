@@ -7,7 +7,8 @@ from functools import cached_property
 import polars as pl
 
 from nsysparse.accounting.busy import union_of_rows
-from nsysparse.intervals import Intervals
+from nsysparse.intervals import Index, Intervals
+from nsysparse.joins.calls import rows_by
 from nsysparse.joins.work import Work
 from nsysparse.rules._stacks import CallStacks
 from nsysparse.source import Trace
@@ -37,11 +38,18 @@ class Recording:
         python = stacks.python.filter(pl.col("by") == "sampling")
         return pl.concat([f.select("time_ns", "thread", "stack") for f in (stacks.samples, python)])
 
+    @cached_property
+    def _sampled(self) -> dict[int, slice | Index]:
+        """Rows of each thread's samples."""
+        return dict(rows_by(self.samples["thread"]))
+
     def samples_in(self, silences: dict[int, Intervals]) -> pl.DataFrame:
         """The samples of some threads inside some instants of each."""
         parts = [self.samples.head(0)]
         for thread, instants in silences.items():
-            mine = self.samples.filter(pl.col("thread") == thread)
+            if thread not in self._sampled:
+                continue
+            mine = self.samples[self._sampled[thread]]
             parts.append(mine.filter(pl.Series(instants.contains(mine["time_ns"].to_numpy()), dtype=pl.Boolean)))
         return pl.concat(parts)
 
@@ -54,11 +62,16 @@ class Recording:
             "start_ns", "end_ns", "thread", name=pl.col("value").fill_null("(unnamed)")
         )
 
+    @cached_property
+    def _in_os(self) -> dict[int, slice | Index]:
+        """Rows of each thread's OS runtime calls."""
+        return dict(rows_by(self.osrt["thread"]))
+
     def os_waits(self, thread: int) -> Intervals:
         """When a thread was inside an OS runtime call that was long enough to be recorded."""
         found = self._os_waits.get(thread)
         if found is None:
-            mine = pl.col("thread") == thread
-            found = union_of_rows(self.osrt.select(pl.col("start_ns", "end_ns").filter(mine)))
+            rows = self._in_os.get(thread)
+            found = Intervals.none() if rows is None else union_of_rows(self.osrt.select("start_ns", "end_ns")[rows])
             self._os_waits[thread] = found
         return found

@@ -13,7 +13,7 @@ import polars as pl
 from nsysparse.accounting.busy import union_of_rows
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.integrity import Verdict
-from nsysparse.intervals import Index, Intervals, Times, times
+from nsysparse.intervals import Index, Intervals, Spans, Times, times
 from nsysparse.joins.work import GPU_TABLES, Work
 from nsysparse.rules._periods import Beats
 from nsysparse.rules._recording import Recording
@@ -196,7 +196,7 @@ class Scene:
         }
 
     @cached_property
-    def latencies(self) -> dict[int, tuple[Times, Times]]:
+    def latencies(self) -> dict[int, Spans]:
         """When the requests of each thread began and ended, of those that took time."""
         requests = self.account.requests
         if requests is None or requests.frame is None:
@@ -205,7 +205,7 @@ class Scene:
             "thread", "start_ns", end_ns=pl.col("start_ns") + pl.col("latency_ns")
         )
         return {
-            int(thread): (times(mine["start_ns"]), times(mine["end_ns"]))
+            int(thread): Spans(mine["start_ns"], mine["end_ns"])
             for (thread,), mine in took.group_by("thread", maintain_order=True)
         }
 
