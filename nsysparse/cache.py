@@ -13,6 +13,7 @@ same content. A file that is damaged is as good as one that is not there.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -231,9 +232,21 @@ def clear_entries(folder: Path) -> list[Entry]:
     entries = list_entries(folder)
     with _usable(folder):
         for entry in entries:
-            with contextlib.suppress(FileNotFoundError):  # another process clears it too
-                shutil.rmtree(entry.folder)
+            _remove(entry.folder)
     return entries
+
+
+def _remove(folder: Path) -> None:
+    """Remove an entry, even while others clear it or write to it."""
+    for last in (False, False, True):
+        try:
+            shutil.rmtree(folder)
+            return
+        except FileNotFoundError:  # another process clears it too
+            return
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or last:  # something was put there meanwhile
+                raise
 
 
 def _entries(folder: Path) -> list[Path]:

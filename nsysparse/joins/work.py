@@ -115,12 +115,15 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
         whole_names: Keep NVTX names apart that differ only in their digits.
     """
     shelf = trace.shelf
-    trace.frame("strings")  # read before others ask for it at the same time
+    trace.frame("strings")  # all is read on this thread; others ask for these too
     with aside(shelf.at_once) as begin:  # what is read is put in order while more is read
-        gpu_later = begin(partial(_on_devices, {n: trace.narrow(n, KEPT_WIDE) for n in GPU_TABLES}, trace))
+        rows = {name: trace.narrow(name, KEPT_WIDE) for name in GPU_TABLES}
+        runs = {name: _device_runs(frame) for name, frame in rows.items()}
+        devices, keys = find_devices(trace, {name: rows[name][heads] for name, heads in runs.items()})
+        gpu_later = begin(partial(_on_devices, rows, runs, keys, shelf))
         ranges_later = begin(partial(make_ranges, trace.nvtx(), trace, whole_names))
         calls = make_calls(read_api(trace), trace)
-        (parts, migrations, untimed, devices), ranges = gpu_later(), ranges_later()
+        (parts, migrations, untimed), ranges = gpu_later(), ranges_later()
     found = side_by_side(lambda frame: find_calls(frame, calls), parts.values(), shelf.at_once)
     for name, call in zip(parts, found, strict=True):
         parts[name] = parts[name].with_columns(pl.Series("call", call, pl.Int32).replace(-1, None))
@@ -151,19 +154,17 @@ def _device_runs(frame: pl.DataFrame) -> Index:
 
 
 def _on_devices(
-    rows: dict[str, pl.DataFrame], trace: Trace
-) -> tuple[dict[str, pl.DataFrame], pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Find the devices, and put the rows of each together.
+    rows: dict[str, pl.DataFrame], runs: dict[str, Index], keys: pl.DataFrame, shelf: Shelf
+) -> tuple[dict[str, pl.DataFrame], pl.DataFrame, pl.DataFrame]:
+    """Put the rows of each device together; ``rows`` is emptied on the way.
 
     Returns:
-        GPU_TABLES without what has no usable times and what no call sent; then as :class:`Work` says ``migrations``,
-        ``untimed`` and ``devices``.
+        GPU_TABLES without what has no usable times and what no call sent; then as :class:`Work` says ``migrations``
+        and ``untimed``.
     """
-    runs = {name: _device_runs(frame) for name, frame in rows.items()}
-    devices, keys = find_devices(trace, {name: rows[name][heads] for name, heads in runs.items()})
     parts, untimed = {}, []
     for name in GPU_TABLES:
-        frame = _by_device(rows.pop(name), runs[name], keys, trace.shelf)
+        frame = _by_device(rows.pop(name), runs[name], keys, shelf)
         good = _has_times()
         bad = frame.filter(~good)
         size = bad["bytes"].sum() if "bytes" in bad.columns else None
@@ -173,7 +174,7 @@ def _on_devices(
     migrations = parts["copies"].filter(unified)
     parts["copies"] = parts["copies"].filter(~unified)
     columns = {"table": pl.String, "rows": pl.Int64, "bytes": pl.Int64}
-    return parts, migrations, pl.DataFrame(untimed, columns, orient="row").filter(pl.col("rows") > 0), devices
+    return parts, migrations, pl.DataFrame(untimed, columns, orient="row").filter(pl.col("rows") > 0)
 
 
 def _by_device(frame: pl.DataFrame, heads: Index, keys: pl.DataFrame, shelf: Shelf) -> pl.DataFrame:

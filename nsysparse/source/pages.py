@@ -41,7 +41,7 @@ SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((t - 12) // 2 for t in r
 WIDTHS = {0: 1, 1: 1, 2: 2, 3: 4, 4: 4, 6: 8, 8: 8}  # bytes of the number that holds so many bytes
 # Of each width, by how many bits so many bytes from a value's start are too many, for each kind of integer.
 SHIFTS = {w: np.array([8 * max(w - n, 0) for n in SIZES[: 9 + 1].tolist()], f"i{w}") for w in (1, 2, 4, 8)}
-NULL, REAL, ZERO, ONE, RESERVED, TEXT = 0, 7, 8, 9, (10, 11), 13
+NULL, REAL, ZERO, ONE, TEXT = 0, 7, 8, 9, 13
 
 
 class NotPlainError(Exception):
