@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 from analyzed import MS, PID, TID, US, account, analyzed, check, machine
 from export_builder import DEVICE, DTOH, HTOD, PAGEABLE, PINNED, global_id
 
+from nsysparse.analysis import analyze
+from nsysparse.findings import Failed
 from nsysparse.integrity import Status
+from nsysparse.outputs.json import to_json
 from nsysparse.queries import load_queries, run_query
 from nsysparse.source import open_trace
+from tests.traces import trace_path
 
 S = 1_000_000_000
 
@@ -132,3 +139,27 @@ def test_child_processes_without_cuda_are_no_loss(tmp_path):
     say(PID)
     (tmp_path / "trace.sqlite").unlink()
     assert check(analyzed(b, tmp_path), "diagnostics").status is Status.INCOMPLETE
+
+
+EXTREMES = {
+    "bytes": "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET bytes = 9223372036854775807 WHERE rowid % 3 = 1",
+    "ranges longer than 64 bits": "UPDATE NVTX_EVENTS SET start = -9223372036854775807 - 1, end = 9223372036854775807"
+    " WHERE rowid % 3 = 1",
+    "no correlation ids": "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET correlationId = NULL",
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("change", EXTREMES.values(), ids=EXTREMES.keys())
+def test_extreme_values_stop_nothing(tmp_path, change):
+    path = tmp_path / "trace.sqlite"
+    path.write_bytes(trace_path("eager_h2d").read_bytes())
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(change)
+        connection.commit()
+        kernels = connection.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()[0]
+    with open_trace(path) as trace:
+        analysis = analyze(trace)
+        assert analysis.work.kernels.height == kernels
+        assert not [o for o in analysis.outcomes if isinstance(o, Failed)]
+        assert to_json(analysis)

@@ -113,7 +113,7 @@ def table_copies(copies: pl.DataFrame, by: list[str], busy: Busy, requests: int 
         pl.col("exposed_ns").sum(),
         (pl.col("exposed_ns").sum() / busy.window.length_ns).alias("exposed_ratio"),
         size.min().alias("min_bytes"),
-        size.quantile(0.5, "lower").cast(pl.Int64).alias("median_bytes"),
+        size.quantile(0.5, "lower").cast(pl.Int64, strict=False).alias("median_bytes"),
         size.max().alias("max_bytes"),
         _rate(size.sum(), took.sum()).alias("bandwidth"),
         in_call.alias("in_call_ns"),

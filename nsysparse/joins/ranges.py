@@ -107,7 +107,8 @@ def make_ranges(rows: pl.DataFrame, trace: Trace, whole_names: bool = False) -> 
         end_thread=pl.coalesce("end_thread", "thread"),
         push_pop=pl.col("type") == schema.NVTX_PUSH_POP,
     )
-    frame = frame.filter(pl.col("end_ns") >= pl.col("start_ns")).with_columns(
+    length = pl.col("end_ns") - pl.col("start_ns")  # negative also where it exceeds 64 bits
+    frame = frame.filter((pl.col("end_ns") >= pl.col("start_ns")) & (~pl.col("finished") | (length >= 0))).with_columns(
         range=pl.int_range(pl.len(), dtype=pl.Int32)
     )
     nested = frame.select("range", "thread", "start_ns", "end_ns", "label", "push_pop")

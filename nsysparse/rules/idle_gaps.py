@@ -211,6 +211,8 @@ def _os_functions(scene: Scene, gaps: pl.DataFrame) -> list[dict[str, Any]]:
     """OS runtime functions that the gaps' threads were in, most time first."""
     found = []
     for (thread,), part in gaps.group_by("thread", maintain_order=True):
+        if thread is None:
+            continue
         mine = scene.recording.osrt.filter(pl.col("thread") == thread)
         union = Intervals.union_of(part["start_ns"], part["end_ns"])
         inside = union.covered(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from nsysparse.errors import SourceError
 from nsysparse.watch import Watch
 
 
@@ -34,6 +36,18 @@ def quoted(name: str) -> str:
 def uri_of(file: Path) -> str:
     """SQLite URI of a database that is read as it is: no lock, no journal, nothing made beside it."""
     return f"file:{quote(os.fsencode(file.resolve()))}?mode=ro&immutable=1"
+
+
+def connect(file: Path) -> sqlite3.Connection:
+    """A read-only connection to a database.
+
+    Raises:
+        SourceError: It cannot be opened, or no longer.
+    """
+    try:
+        return sqlite3.connect(uri_of(file), uri=True)
+    except sqlite3.OperationalError as error:
+        raise SourceError(f"{file.name} cannot be opened: {error}", "check that it is still there") from error
 
 
 def checked(part: pa.Table, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes) -> pa.Table:

@@ -179,7 +179,7 @@ class PlainTable:
             if place in wanted:
                 name, kind = wanted[place]
                 if kind == "rowid":
-                    if kinds != NULL:
+                    if not isinstance(kinds, int) or kinds != NULL:
                         raise NotPlainError
                     found[name] = pa.array(rowid)
                 else:
@@ -317,7 +317,9 @@ def _layout(
     if not found or not found[0] or any(hidden for *_, hidden in rows):
         raise NotPlainError
     places = {str(name): (i, str(declared).upper(), key) for i, (name, declared, key, _) in enumerate(rows)}
-    alone = sum(key > 0 for _, _, key, _ in rows) == 1
+    # Only of the rowid itself there is no index: INTEGER PRIMARY KEY DESC is a column like others.
+    indexes = connection.execute("SELECT 1 FROM pragma_index_list(?) WHERE origin = 'pk'", (table,)).fetchall()
+    alone = sum(key > 0 for _, _, key, _ in rows) == 1 and not indexes
     wanted = []
     for name, (source, kind) in columns.items():
         place, declared, key = places.get(source, (0, "", 0))

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from nsysparse.errors import SchemaError
 from nsysparse.source import statements
-from nsysparse.source.columns import ReadNotes, checked, uri_of
+from nsysparse.source.columns import ReadNotes, checked, connect
 from nsysparse.source.pages import BATCH_LEAVES, Array, NotPlainError, PlainTable
 
 LEAST_LEAVES = 16  # a table of fewer pages is read by a statement before its pages are found
@@ -72,15 +72,15 @@ def read_chunks(
 def _plain(file: Path, table: str, columns: Mapping[str, tuple[str, str]]) -> PlainTable | None:
     """The table's pages, where it is large and they can be read."""
     try:
-        with closing(sqlite3.connect(uri_of(file), uri=True)) as connection:
+        with closing(connect(file)) as connection:
             if statements.row_name(connection, table) is None:
                 return None
             found = PlainTable(file, connection, table, columns)
+        if found.leaves.size >= LEAST_LEAVES and found.rows_on(found.leaves[:1]):
+            return found
+        found.close()
     except (NotPlainError, OSError, sqlite3.DatabaseError):  # a statement reads it, or says what is wrong
-        return None
-    if found.leaves.size >= LEAST_LEAVES and found.rows_on(found.leaves[:1]):
-        return found
-    found.close()
+        pass
     return None
 
 
@@ -94,7 +94,6 @@ def _from_pages(
 ) -> Generator[pa.Table]:
     """Pieces of a plain table; the next one is decoded by other threads while one is made use of."""
     leaves = plain.leaves
-    step = min(max(rows // plain.rows_on(leaves[:1]), 1), leaves.size)
     pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))
 
     def decode(batch: Array) -> pa.Table | None:
@@ -105,17 +104,18 @@ def _from_pages(
         notes.watch.add(part.num_rows, part.nbytes)
         return part
 
-    def begin(low: int) -> list[tuple[Array, Future[pa.Table | None]]]:
+    def begin(low: int, step: int) -> list[tuple[Array, Future[pa.Table | None]]]:
         piece = leaves[low : low + step]
         batches = [piece[at : at + BATCH_LEAVES] for at in range(0, piece.size, BATCH_LEAVES)]
         return [(batch, pool.submit(decode, batch)) for batch in batches]
 
     try:
+        step = min(max(rows // plain.rows_on(leaves[:1]), 1), leaves.size)
         first, last = plain.bounds(leaves)
         notes.watch.begin(table, last - first + 1)
-        begun = begin(0)
+        begun = begin(0, step)
         for low in range(0, leaves.size, step):
-            current, begun = begun, begin(low + step)
+            current, begun = begun, begin(low + step, step)
             parts = []
             for batch, future in current:
                 part = future.result()
@@ -126,7 +126,7 @@ def _from_pages(
                 else:
                     parts.append(checked(part, table, columns, notes))
             yield _joined(parts)
-    except NotPlainError as error:  # its rowids are not in order: SQLite may know what to call that
+    except (NotPlainError, OSError) as error:  # its rowids are not in order: SQLite may know what to call that
         statements.read_columns(file, table, columns, notes)
         raise SchemaError(f"table {table} is damaged", "copy it again from where it was made") from error
     finally:

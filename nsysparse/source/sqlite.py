@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from nsysparse.errors import SourceError
-from nsysparse.source.columns import ReadNotes, quoted, uri_of
+from nsysparse.source.columns import ReadNotes, connect, quoted, uri_of
 from nsysparse.source.reader import read_chunks, read_columns
 
 MAGIC = b"SQLite format 3\x00"
@@ -46,6 +46,7 @@ class SqliteBackend:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         header = _header(path)
         self._opened = self._settle_sidecars(header)
+        self._state = _state(self._opened)
         self.uri = uri_of(self._opened)
         self._tables = self._read_catalog()
 
@@ -101,7 +102,7 @@ class SqliteBackend:
 
     def connect(self) -> sqlite3.Connection:
         """A read-only connection on which no text can fail to decode."""
-        connection = sqlite3.connect(self.uri, uri=True)
+        connection = connect(self._opened)
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         return connection
 
@@ -117,11 +118,22 @@ class SqliteBackend:
 
     def read(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table:
         """Columns of one table as Arrow; see :func:`nsysparse.source.reader.read_columns`."""
-        return read_columns(self._opened, table, columns, self.notes)
+        found = read_columns(self._opened, table, columns, self.notes)
+        self._stop_if_changed()
+        return found
 
     def chunks(self, table: str, columns: Mapping[str, tuple[str, str]], rows: int) -> Generator[pa.Table]:
         """The same in pieces; see :func:`nsysparse.source.reader.read_chunks`."""
-        return read_chunks(self._opened, table, columns, self.notes, rows)
+        for piece in read_chunks(self._opened, table, columns, self.notes, rows):
+            self._stop_if_changed()
+            yield piece
+
+    def _stop_if_changed(self) -> None:
+        """What was read of two states of a file belongs to neither."""
+        if _state(self._opened) != self._state:
+            raise SourceError(
+                f"{self.path.name} was changed while it was read", "run again when nothing writes to it any more"
+            )
 
     def close(self) -> None:
         """Remove the temporary copy, if one was made."""
@@ -152,6 +164,15 @@ def _header(path: Path) -> bytes:
             f"{path.name} is cut off: {size:,} bytes of {pages * page:,}", "copy or export it again, whole"
         )
     return head
+
+
+def _state(file: Path) -> tuple[int, ...] | None:
+    """What tells one state of a file from another; None where it is gone."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _has_bytes(path: Path) -> bool:

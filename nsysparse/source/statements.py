@@ -17,7 +17,7 @@ from threading import Event
 import pyarrow as pa
 
 from nsysparse.errors import SchemaError
-from nsysparse.source.columns import ReadNotes, checked, quoted, uri_of
+from nsysparse.source.columns import ReadNotes, checked, connect, quoted, uri_of
 
 BATCH_ROWS = 65_536
 SEEDS = {"int": "0", "text": "''", "blob": "x''"}  # the typed row that each statement begins with
@@ -49,7 +49,9 @@ def read_columns(
         notes.watch.begin(table, rows)
         parts = _fetch_all(file, table, columns, ranges, notes)
         parts = [checked(part, table, columns, notes) for part in parts]
-    except (pa.ArrowInvalid, TypeError, sqlite3.DatabaseError) as error:
+    except InterruptedError:
+        raise
+    except (pa.ArrowInvalid, TypeError, OSError, sqlite3.DatabaseError) as error:  # of a late batch Arrow says OSError
         raise _bad_cell(file, table, columns, str(error)) from error
     except Exception as error:
         if type(error).__module__.startswith("adbc_driver_manager"):
@@ -96,7 +98,7 @@ def read_chunks(
 
 def _next_row(file: Path, table: str, after: int) -> int | None:
     """The first rowid beyond another, None where there is none."""
-    connection = sqlite3.connect(uri_of(file), uri=True)
+    connection = connect(file)
     try:
         name = row_name(connection, table)
         found = connection.execute(f"SELECT min({name}) FROM {quoted(table)} WHERE {name} > ?", (after,)).fetchone()[0]
@@ -106,7 +108,7 @@ def _next_row(file: Path, table: str, after: int) -> int | None:
 
 
 def _named_row(file: Path, table: str) -> str:
-    connection = sqlite3.connect(uri_of(file), uri=True)
+    connection = connect(file)
     try:
         return row_name(connection, table) or "rowid"
     finally:
@@ -126,7 +128,9 @@ def read_rows(
     try:
         parts = _fetch_all(file, table, columns, _split(rows, min(4, os.cpu_count() or 1)), notes)
         return pa.concat_tables([checked(part, table, columns, notes) for part in parts])
-    except (pa.ArrowInvalid, TypeError, sqlite3.DatabaseError) as error:
+    except InterruptedError:
+        raise
+    except (pa.ArrowInvalid, TypeError, OSError, sqlite3.DatabaseError) as error:  # of a late batch Arrow says OSError
         raise _bad_cell(file, table, columns, str(error)) from error
     except Exception as error:
         if type(error).__module__.startswith("adbc_driver_manager"):
@@ -161,7 +165,7 @@ def _fetch_all(
 
 def _row_bounds(file: Path, table: str) -> tuple[int, int] | None:
     """First and last rowid; None for an empty table or one without rowids."""
-    connection = sqlite3.connect(uri_of(file), uri=True)
+    connection = connect(file)
     try:
         name, of_table = row_name(connection, table), f"FROM {quoted(table)}"
         if name is None:
@@ -220,7 +224,7 @@ def _fetch(
 def _bad_cell(file: Path, table: str, columns: Mapping[str, tuple[str, str]], reason: str) -> SchemaError | Exception:
     """Find the first cell that is not what its column must hold."""
     hint = "the export was changed after nsys wrote it: export the .nsys-rep again"
-    connection = sqlite3.connect(uri_of(file), uri=True)
+    connection = connect(file)
     connection.text_factory = bytes
     try:
         for source, kind in columns.values():
