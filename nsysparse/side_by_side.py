@@ -40,12 +40,8 @@ def side_by_side(work: Callable[[Given], Made], items: Iterable[Given], most: in
     threads = min(len(items), os.cpu_count() or 1, most)
     if threads < 2:
         return [work(item) for item in items]
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            return list(pool.map(work, items))
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+    with _pool(threads) as pool:
+        return list(pool.map(work, items))
 
 
 def in_order(work: Callable[[Given], Made], items: Iterable[Given], most: int) -> Iterator[Made]:
@@ -60,18 +56,14 @@ def in_order(work: Callable[[Given], Made], items: Iterable[Given], most: int) -
     if threads < 2:
         yield from map(work, items)
         return
-    with ThreadPoolExecutor(threads) as pool:
+    with _pool(threads) as pool:
         begun: deque[Future[Made]] = deque()
-        try:
-            for item in items:
-                begun.append(pool.submit(work, item))
-                if len(begun) == threads:
-                    yield begun.popleft().result()
-            while begun:
+        for item in items:
+            begun.append(pool.submit(work, item))
+            if len(begun) == threads:
                 yield begun.popleft().result()
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+        while begun:
+            yield begun.popleft().result()
 
 
 @contextmanager
@@ -93,9 +85,16 @@ def aside(most: int) -> Iterator[Callable[[Callable[[], Any]], Callable[[], Any]
 
         yield now
         return
+    with _pool(threads) as pool:
+        yield lambda work: pool.submit(work).result
+
+
+@contextmanager
+def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads; after an error what they have not begun is not begun."""
     with ThreadPoolExecutor(threads) as pool:
         try:
-            yield lambda work: pool.submit(work).result
+            yield pool
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from nsysparse.intervals import Times
+from nsysparse.intervals import Index, Times
 
-Index = npt.NDArray[np.int64]
 EXACT = 1 << 53  # up to here floats hold every integer
 LOW_BITS = 24  # what is larger is added up in two parts
 SPARE = 1_000  # numbers that may be left over, however few rows there are

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
@@ -44,39 +45,20 @@ def read_columns(
         SchemaError: A cell of an integer column is no 64-bit integer; names table, column and row.
     """
     try:
-        ranges = _row_ranges(file, table, threads or min(4, os.cpu_count() or 1))
-        rows = None if ranges[0] is None else ranges[-1][1] - ranges[0][0] + 1  # type: ignore[index]
-        notes.watch.begin(table, rows)
-        parts = _fetch_all(file, table, columns, ranges, notes)
-        parts = [checked(part, table, columns, notes) for part in parts]
-    except InterruptedError:
-        raise
-    except (pa.ArrowInvalid, TypeError, OSError, sqlite3.DatabaseError) as error:  # of a late batch Arrow says OSError
-        raise _bad_cell(file, table, columns, str(error)) from error
-    except Exception as error:
-        if type(error).__module__.startswith("adbc_driver_manager"):
-            raise _bad_cell(file, table, columns, str(error)) from error
-        raise
+        with _naming_bad_cells(file, table, columns):
+            ranges = _row_ranges(file, table, threads or min(4, os.cpu_count() or 1))
+            rows = None if ranges[0] is None else ranges[-1][1] - ranges[0][0] + 1  # type: ignore[index]
+            notes.watch.begin(table, rows)
+            parts = _fetch_all(file, table, columns, ranges, notes)
+            return pa.concat_tables([checked(part, table, columns, notes) for part in parts])
     finally:
         notes.watch.end()
-    return pa.concat_tables(parts)
 
 
 def read_chunks(
     file: Path, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes, rows: int
 ) -> Generator[pa.Table]:
-    """The same piece by piece, for tables that do not fit in memory as they are.
-
-    Args:
-        file: The database.
-        table: The export's table.
-        columns: As for :func:`read_columns`.
-        notes: Takes the number of repaired texts.
-        rows: Rowids a piece.
-
-    Yields:
-        Pieces in the table's order; one piece where the table has no rowids.
-    """
+    """As :func:`nsysparse.source.reader.read_chunks`; one piece where the table has no rowids."""
     bounds = _row_bounds(file, table)
     if bounds is None:
         yield read_columns(file, table, columns, notes, threads=1)
@@ -125,17 +107,9 @@ def read_rows(
     file: Path, table: str, columns: Mapping[str, tuple[str, str]], rows: tuple[int, int], notes: ReadNotes
 ) -> pa.Table:
     """The rows from one rowid to another of a table that has rowids; else as :func:`read_columns`."""
-    try:
+    with _naming_bad_cells(file, table, columns):
         parts = _fetch_all(file, table, columns, _split(rows, min(4, os.cpu_count() or 1)), notes)
         return pa.concat_tables([checked(part, table, columns, notes) for part in parts])
-    except InterruptedError:
-        raise
-    except (pa.ArrowInvalid, TypeError, OSError, sqlite3.DatabaseError) as error:  # of a late batch Arrow says OSError
-        raise _bad_cell(file, table, columns, str(error)) from error
-    except Exception as error:
-        if type(error).__module__.startswith("adbc_driver_manager"):
-            raise _bad_cell(file, table, columns, str(error)) from error
-        raise
 
 
 def _fetch_all(
@@ -219,6 +193,21 @@ def _fetch(
             seen(batch.num_rows - (not batches), batch.nbytes)  # the first row of the first batch is the typed one
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema).slice(1)
+
+
+@contextmanager
+def _naming_bad_cells(file: Path, table: str, columns: Mapping[str, tuple[str, str]]) -> Iterator[None]:
+    """What goes wrong in a statement said by table, column and row."""
+    try:
+        yield
+    except InterruptedError:
+        raise
+    except (pa.ArrowInvalid, TypeError, OSError, sqlite3.DatabaseError) as error:  # of a late batch Arrow says OSError
+        raise _bad_cell(file, table, columns, str(error)) from error
+    except Exception as error:
+        if type(error).__module__.startswith("adbc_driver_manager"):
+            raise _bad_cell(file, table, columns, str(error)) from error
+        raise
 
 
 def _bad_cell(file: Path, table: str, columns: Mapping[str, tuple[str, str]], reason: str) -> SchemaError | Exception:
