@@ -12,8 +12,8 @@ import polars as pl
 from nsysparse import schema
 from nsysparse.accounting.busy import Busy, union_of_rows
 from nsysparse.accounting.windows import Window
-from nsysparse.intervals import Index, Intervals, Times, pairs, times
-from nsysparse.joins.calls import DOES
+from nsysparse.intervals import Index, Intervals, Times, pairs
+from nsysparse.joins.calls import DOES, Calls
 from nsysparse.joins.work import GPU_TABLES, Work
 from nsysparse.source import Trace
 
@@ -83,7 +83,7 @@ def thread_names(trace: Trace, threads: pl.Series) -> pl.DataFrame:
 
 def measure_host(work: Work, busy: Busy, trace: Trace) -> Host:
     """Account for the threads that sent work to this device inside the window."""
-    idle, calls = busy.idle, ThreadCalls(work.calls)
+    idle, calls = busy.idle, work.calls
     rows, unions = [], []
     for thread, operations in _feeding(work, busy.window).iter_rows():  # threads, not calls
         n, by = _by_kind(calls, thread, busy.window)
@@ -125,32 +125,6 @@ def _feeding(work: Work, window: Window) -> pl.DataFrame:
     return feeding.sort("operations", "thread", descending=[True, False])
 
 
-class ThreadCalls:
-    """All calls as arrays, by thread and start: with many threads, to cut up a frame would cost more than the work.
-
-    Attributes:
-        start: Starts, ns.
-        end: Ends.
-        does: Number of the function in DOES.
-    """
-
-    def __init__(self, calls: pl.DataFrame) -> None:
-        self._thread, self._waits = calls["thread"].to_numpy(), calls["waits"]
-        self.start, self.end = times(calls["start_ns"]), times(calls["end_ns"])
-        self.does = calls["does"].to_physical().to_numpy()
-
-    def of(self, thread: int) -> slice:
-        """The rows of a thread."""
-        low, high = np.searchsorted(self._thread, (thread, thread + 1))
-        return slice(int(low), int(high))
-
-    def waiting(self, thread: int) -> Index:
-        """The rows of a thread's calls that wait."""
-        rows = self.of(thread)
-        waiting: Index = np.flatnonzero(self._waits[rows].to_numpy()) + rows.start
-        return waiting
-
-
 def rows_near(start: Times, end: Times, low: int, high: int) -> slice | Index:
     """The rows of calls (by start) that overlap a window: one piece, unless an early call lasts into it."""
     after = int(np.searchsorted(start, high))
@@ -159,10 +133,10 @@ def rows_near(start: Times, end: Times, low: int, high: int) -> slice | Index:
     return slice(first, after) if reaches[first:].all() else np.flatnonzero(reaches)
 
 
-def _by_kind(calls: ThreadCalls, thread: int, window: Window) -> tuple[int, dict[str, Intervals]]:
+def _by_kind(calls: Calls, thread: int, window: Window) -> tuple[int, dict[str, Intervals]]:
     """Number of a thread's calls in a window; when it was in those of each kind of its table, and in such that wait."""
     low, high = window.start_ns, window.end_ns
-    mine = calls.of(thread)
+    mine = calls.rows_of(thread)
     near = rows_near(calls.start[mine], calls.end[mine], low, high)
     start, end, does = calls.start[mine][near], calls.end[mine][near], calls.does[mine][near]
     kinds = {kind: np.flatnonzero(np.logical_or.reduce([does == f for f in _COUNTED[kind]])) for kind in _COUNTED}
@@ -215,7 +189,7 @@ class Activity:
 
     def __init__(self, work: Work, trace: Trace) -> None:
         """Read what the export holds of the host; a thread is worked out when first asked for."""
-        self._calls = ThreadCalls(work.calls)
+        self._calls = work.calls
         self._osrt = trace.frame("osrt").filter(pl.col("end_ns") > pl.col("start_ns"))
         self._overheads = trace.frame("overheads").filter(pl.col("end_ns") > pl.col("start_ns"))
         self._known: dict[int, Stretches] = {}
@@ -237,7 +211,7 @@ class Activity:
         self._known.clear()
 
     def _work_out(self, thread: int) -> Stretches:
-        mine, calls, rows = pl.col("thread") == thread, self._calls, self._calls.of(thread)
+        mine, calls, rows = pl.col("thread") == thread, self._calls, self._calls.rows_of(thread)
         overhead = union_of_rows(self._overheads.filter(mine | pl.col("thread").is_null()))
         os_runtime = union_of_rows(self._osrt.filter(mine))
         start, end, activity = calls.start[rows], calls.end[rows], _ACTIVITY[calls.does[rows]]

@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 
 from nsysparse.accounting.busy import Busy, in_window
-from nsysparse.accounting.host import ThreadCalls
 from nsysparse.accounting.windows import Repeats, match_ranges, ranges_in
 from nsysparse.errors import UsageError
 from nsysparse.intervals import Intervals, times
@@ -193,7 +192,7 @@ def _blocked(ranges: pl.DataFrame, work: Work) -> np.ndarray:
     """Time that each request's own thread was inside a call that waits, ns."""
     blocked = np.zeros(ranges.height, np.int64)
     end = ranges["end_ns"].clip(upper_bound=FOREVER).to_numpy()
-    start, calls = times(ranges["start_ns"]), ThreadCalls(work.calls)
+    start, calls = times(ranges["start_ns"]), work.calls
     for thread, here in rows_by(ranges["thread"]):
         rows = calls.waiting(thread)
         blocked[here] = Intervals.union_of(calls.start[rows], calls.end[rows]).covered(start[here], end[here])
