@@ -253,7 +253,7 @@ def kernels_of_ranges(work):
     """Kernels and their time under each range name, by a loop over the ranges around each launch."""
     ranges, nesting = work.ranges.frame, work.ranges.nesting
     kernels = work.kernels.filter(pl.col("path_by").cast(pl.String) == "thread")
-    node = nesting.enclosing(kernels["thread"], kernels["call_start_ns"])
+    node = nesting.enclosing(kernels["thread"], work.calls["start_ns"].gather(kernels["call"]))
     names, rows, parents = ranges["name"].to_list(), nesting.row.tolist(), nesting.parent.tolist()
     nodes_row = work.ranges.nodes.tolist()
     found: dict[str | None, tuple[int, int]] = {}

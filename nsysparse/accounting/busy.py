@@ -80,7 +80,7 @@ def measure_busy(work: Work, windows: Iterable[Window]) -> list[Busy]:
     compute = by_kind["kernels"] | by_kind["graphs"]
     everything = Intervals.any_of((compute, by_kind["copies"], by_kind["memsets"], by_kind["migrations"]))
     exposed = by_kind["copies"] - compute
-    held_up = exposed & _pending(work.kernels)
+    held_up = exposed & _pending(work)
     return [
         Busy(
             window,
@@ -113,10 +113,11 @@ def union_by_thread(frame: pl.DataFrame) -> dict[int, Intervals]:
     return found
 
 
-def _pending(kernels: pl.DataFrame) -> Intervals:
+def _pending(work: Work) -> Intervals:
     """When some kernel had been submitted (its launch had returned) and had not started."""
-    known = kernels.select("call_end_ns", "start_ns").drop_nulls()
-    return Intervals.union_of(known["call_end_ns"], known["start_ns"])
+    known = work.kernels.select("call", "start_ns")
+    known = known.drop_nulls() if known["call"].null_count() else known
+    return Intervals.union_of(work.calls.end[known["call"].to_numpy()], known["start_ns"])
 
 
 def in_window(frame: pl.DataFrame, window: Window) -> pl.DataFrame:

@@ -39,10 +39,12 @@ def detail_copies(work: Work, busy: Busy) -> pl.DataFrame:
     """The copies that touch the window, with what every table of copies is made of.
 
     Returns:
-        The rows of ``work.copies`` plus ``from_ns``, ``to_ns``, ``counted``, ``exposed_ns`` (its own part),
+        The rows of ``work.copies`` plus ``from_ns``, ``to_ns``, ``counted``, ``call_start_ns``, ``call_end_ns``,
+        ``exposed_ns`` (its own part),
         ``kind_name``, ``src``, ``dst``, ``peer``, ``waits`` and ``in_call_ns`` (time in its call; NULL inside graphs).
     """
     inside = in_window(work.copies, busy.window)
+    inside = inside.hstack(work.calls.times_of(inside["call"]))
     direct = pl.col("does") == "copy"
     return inside.with_columns(
         exposed_ns=pl.Series(exposed_parts(inside, busy)),

@@ -65,8 +65,8 @@ def _ended_by(work: Work, idle: Intervals) -> tuple[pl.Series, pl.Series, Bools,
         gap, row = _starting_at(times(frame["start_ns"]), idle.end)
         if not gap.size:
             continue
-        ops = frame.select(pl.col("thread", "call", "call_end_ns").gather(row))
-        np.maximum.at(returned, gap, ops["call_end_ns"].fill_null(NEVER).to_numpy())
+        ops = frame.select(pl.col("thread", "call").gather(row))
+        np.maximum.at(returned, gap, work.calls["end_ns"].gather(ops["call"]).fill_null(NEVER).to_numpy())
         waited[gap[work.calls["waits"].gather(ops["call"]).fill_null(False).to_numpy()]] = True
         # Of operations that start together the first of the first kind names the thread.
         first = np.flatnonzero((np.diff(gap, prepend=-1) > 0) & (kind[gap] == len(GPU_TABLES)))

@@ -170,6 +170,7 @@ class _Owner:
             pl.concat([ranges["start_ns"], crossing["start_ns"]]),
             pl.concat([ranges["end_ns"], crossing["end_ns"]]),
         )
+        self._begun = work.calls["start_ns"]
         self._thread_of_range = work.ranges.frame["thread"]
 
     def of(self, ops: pl.DataFrame) -> pl.Series:
@@ -182,7 +183,8 @@ class _Owner:
         if placed.any():
             thread = thread.copy()
             thread[placed] = self._thread_of_range.gather(ops["range"].filter(placed)).to_numpy()
-        row = self._nesting.rows_of(self._nesting.enclosing(thread, ops["call_start_ns"].fill_null(0)))
+        begun = self._begun.gather(ops["call"]).fill_null(0)
+        row = self._nesting.rows_of(self._nesting.enclosing(thread, begun))
         found = (row >= 0) & ops["call"].is_not_null().to_numpy()
         request = np.where(found, self._rows[np.maximum(row, 0)] if self._rows.size else -1, -1)
         return pl.Series(request, dtype=pl.Int64)

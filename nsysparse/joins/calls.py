@@ -127,6 +127,12 @@ class Calls:
         """The calls for which a condition on the columns of ``frame`` holds, as :meth:`at` gives them."""
         return self.at(np.flatnonzero(self._holds(condition)))
 
+    def times_of(self, calls: pl.Series) -> pl.DataFrame:
+        """``call_start_ns`` and ``call_end_ns`` of some calls by their rows; NULL for NULL."""
+        return self.frame.select(
+            pl.col("start_ns").gather(calls).alias("call_start_ns"), pl.col("end_ns").gather(calls).alias("call_end_ns")
+        )
+
     def whole(self) -> pl.DataFrame:
         """All calls, as :meth:`at` gives them."""
         return self.at(slice(0, self.height))
@@ -196,7 +202,7 @@ def rows_by(keys: pl.Series) -> Iterator[tuple[int, slice | Index]]:
         yield key, order[cuts[i] : cuts[i + 1]]
 
 
-def find_calls(work: pl.DataFrame, calls: Calls) -> Index:
+def find_calls(work: pl.DataFrame, calls: Calls) -> npt.NDArray[np.int32]:
     """The call that sent each piece of GPU work.
 
     Args:
@@ -206,7 +212,7 @@ def find_calls(work: pl.DataFrame, calls: Calls) -> Index:
     Returns:
         Row of the call, -1 where there is none (correlation 0 or NULL, or a call that was not recorded).
     """
-    result = np.full(work.height, -1, np.int64)
+    result = np.full(work.height, -1, np.int32)
     mine = calls.by_process()
     # Very old rows have no process: safe only when one process made calls.
     process = work["process"].fill_null(next(iter(mine))) if len(mine) == 1 else work["process"]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
@@ -39,8 +40,7 @@ class Work:
 
     Attributes:
         kernels, copies, memsets, graphs: The canonical tables' rows with usable times, by device, plus ``device``,
-            ``call`` (NULL: none), ``thread``, ``call_start_ns``, ``call_end_ns``, ``api`` (name), ``callchain``,
-            ``range``, ``path`` and ``path_by``.
+            ``call`` (NULL: none), ``thread``, ``api`` (name), ``callchain``, ``range``, ``path`` and ``path_by``.
         migrations: Unified-memory rows of the copy table: no call sent them, so only ``device`` is added.
         untimed: (``table``, ``rows``, ``bytes``) of rows whose times are missing, zero or reversed; they are in no
             other frame.
@@ -112,7 +112,7 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
         (parts, migrations, untimed), ranges = gpu_later(), ranges_later()
     found = side_by_side(lambda frame: find_calls(frame, calls), parts.values(), shelf.at_once)
     for name, call in zip(parts, found, strict=True):
-        parts[name] = parts[name].with_columns(pl.Series("call", call, pl.Int32).replace(-1, None))
+        parts[name] = parts[name].hstack(shelf.put(_known(call).to_frame("call")))
     sent, place = _with_paths(calls, pl.concat([p["call"] for p in parts.values()]), ranges, shelf)
     for name, frame in parts.items():
         parts[name] = frame.hstack(_gathered(sent, place, frame["call"], shelf))
@@ -190,15 +190,20 @@ def _with_paths(calls: Calls, wanted: pl.Series, ranges: Ranges, shelf: Shelf) -
     rows = np.flatnonzero(sends)
     place = np.full(calls.height, -1, np.int32)
     place[rows] = np.arange(rows.size)
-    names = {"start_ns": "call_start_ns", "end_ns": "call_end_ns", "name": "api"}
-    columns = ("thread", "does", "callchain", *names)
 
     def piece(low: int) -> pl.DataFrame:
-        sent = calls.at(rows[low : low + PIECE_ROWS]).select(columns)
-        return sent.rename(names).hstack(attribute(sent, ranges))
+        sent = calls.at(rows[low : low + PIECE_ROWS])
+        return sent.select("thread", "does", "callchain", api="name").hstack(attribute(sent, ranges))
 
     pieces = in_order(piece, range(0, max(rows.size, 1), PIECE_ROWS), shelf.at_once)
-    return shelf.keep(pieces), pl.Series(place).replace(-1, None)
+    return shelf.keep(pieces), _known(place)
+
+
+def _known(rows: npt.NDArray[np.int32]) -> pl.Series:
+    """Numbers of rows, NULL for -1."""
+    known = pl.Series(rows)
+    missing = rows < 0
+    return known.set(pl.Series(missing), None) if missing.any() else known
 
 
 def _gathered(sent: pl.DataFrame, place: pl.Series, call: pl.Series, shelf: Shelf) -> pl.DataFrame:
