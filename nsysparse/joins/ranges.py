@@ -102,16 +102,18 @@ def make_ranges(rows: pl.DataFrame, trace: Trace, whole_names: bool = False) -> 
         & pl.col("thread").is_not_null()
     )
     frame = _named(events, trace, whole_names).select(
-        *("start_ns", "thread", "process", "domain", "name", "label"),
+        *("start_ns", "thread", "process", "name", "label"),
+        events["domain"].shrink_dtype(),
         finished=pl.col("end_ns").is_not_null(),
         end_ns=pl.col("end_ns").fill_null(FOREVER),
-        end_thread=pl.coalesce("end_thread", "thread"),
+        # Where no range ends on another thread it is the same column, not a copy.
+        end_thread=pl.coalesce("end_thread", "thread") if events["end_thread"].count() else pl.col("thread"),
         push_pop=pl.col("type") == schema.NVTX_PUSH_POP,
     )
     length = pl.col("end_ns") - pl.col("start_ns")  # negative also where it exceeds 64 bits
-    frame = frame.filter((pl.col("end_ns") >= pl.col("start_ns")) & (~pl.col("finished") | (length >= 0))).with_columns(
-        range=pl.int_range(pl.len(), dtype=pl.Int32)
-    )
+    usable = (pl.col("end_ns") >= pl.col("start_ns")) & (~pl.col("finished") | (length >= 0))
+    frame = frame if frame.select(usable.all()).item() else frame.filter(usable)
+    frame = frame.with_columns(range=pl.int_range(pl.len(), dtype=pl.Int32))
     nested = frame.select("range", "thread", "start_ns", "end_ns", "label", "push_pop")
     nested = nested if nested["push_pop"].all() else nested.filter("push_pop")
     nesting = Nesting(nested["thread"], nested["start_ns"], nested["end_ns"])
@@ -125,7 +127,7 @@ def make_ranges(rows: pl.DataFrame, trace: Trace, whole_names: bool = False) -> 
     at = nesting.row >= 0
     row_path[nodes[nesting.row[at]]] = path[at]
     row_depth[nodes[nesting.row[at]]] = nesting.depth[at]
-    frame = frame.with_columns(path=pl.Series(row_path), depth=pl.Series(row_depth)).select(
+    frame = frame.with_columns(path=pl.Series(row_path), depth=pl.Series(row_depth).shrink_dtype()).select(
         *("range", "start_ns", "end_ns", "finished", "thread", "end_thread", "process", "domain"),
         *("push_pop", "name", "label", "path", "depth"),
     )
