@@ -681,6 +681,53 @@ def test_the_real_library_is_small_enough():
     assert len(bundle.chart_library().encode()) < 1_500_000
 
 
+# --- compiled templates ---
+
+
+@pytest.fixture
+def compiled(monkeypatch, tmp_path):
+    """Names of the templates that Jinja compiled; kept code is in a folder of the test's own."""
+    names = []
+    compiling = jinja2.Environment.compile
+    monkeypatch.setattr(
+        jinja2.Environment,
+        "compile",
+        lambda self, source, name, *more: names.append(name) or compiling(self, source, name, *more),
+    )
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return names
+
+
+def rendered(templates):
+    return page.make_environment(templates).get_template("a.html").render(x="<")
+
+
+def test_templates_are_compiled_once_and_kept(compiled, tmp_path):
+    template = tmp_path / "a.html"
+    template.write_text("one {{ x }}")
+    assert rendered(tmp_path) == rendered(tmp_path) == "one &lt;"
+    assert len(compiled) == 1
+    template.write_text("two {{ x }}")
+    assert rendered(tmp_path) == "two &lt;", "what was compiled from another source must not be used"
+    assert len(compiled) == 2
+
+
+@pytest.mark.parametrize("harm", ["changed", "cut", "writable by others"])
+def test_kept_code_that_may_be_somebody_elses_is_not_run(compiled, tmp_path, harm):
+    (tmp_path / "a.html").write_text("one {{ x }}")
+    rendered(tmp_path)
+    [kept] = [f for f in (tmp_path / "nsysparse").rglob("*") if f.is_file()]
+    whole = kept.read_bytes()
+    if harm == "changed":
+        kept.write_bytes(whole.replace(b"one", b"0ne"))
+    elif harm == "cut":
+        kept.write_bytes(whole[:-5])
+    else:
+        kept.chmod(0o622)
+    assert rendered(tmp_path) == "one &lt;"
+    assert len(compiled) == 2
+
+
 # --- units that the report added ---
 
 

@@ -130,9 +130,9 @@ def prune(tree: Tree, most: int) -> tuple[Tree, npt.NDArray[np.bool_], Index]:
     while left.size:
         home[left] = tree.parent[home[left]]
         left = left[~keep[home[left]]]
-    number = np.cumsum(keep) - 1
-    own = np.zeros((int(keep.sum()), tree.own.shape[1]), np.int64)
-    add_rows(own, number[home], tree.own)
-    lost = np.bincount(number[home[~keep]], minlength=own.shape[0])
+    number, total = np.cumsum(keep) - 1, tree.total[keep]
     parent, label, depth = number[tree.parent[keep]], tree.label[keep], tree.depth[keep]
-    return Tree(parent, label, depth, own, tree.total[keep]), keep, lost
+    own = total.copy()  # a node's own is what its branch has beyond its children's
+    add_rows(own, parent[1:], -total[1:])
+    lost = np.bincount(number[home[~keep]], minlength=parent.size)
+    return Tree(parent, label, depth, own, total), keep, lost

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nsysparse.crosscheck import Crosscheck
 
 FORMAT, FORMAT_VERSION = "nsysparse-analysis", 1
+LONG = 64  # values of a list from which the encoder's C code pays
 MAX_ROWS = 1_000  # of a table; ``rows_total`` says how many there are
 
 
@@ -136,6 +137,8 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
 def _written(value: Any, newline: str = "\n") -> str:
     """What ``json.dumps(value, ensure_ascii=False, indent=1)`` writes, which is slow: C code does it only unindented.
 
+    A long list of single values is left to it all the same: the line break goes between them.
+
     Args:
         value: Plain data.
         newline: What a new line of the text that holds it begins with.
@@ -145,6 +148,10 @@ def _written(value: Any, newline: str = "\n") -> str:
         items = [f"{encode_basestring(str(k))}: {_written(v, inner)}" for k, v in value.items()]
         return f"{{{inner}{f',{inner}'.join(items)}{newline}}}" if items else "{}"
     if isinstance(value, (list, tuple)):
+        if len(value) >= LONG and _TEXTS.keys() >= set(map(type, value)):
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(f",{inner}", ": "))
+            return f"[{inner}{text[1:-1]}{newline}]"
         items = [_TEXTS[type(v)](v) if type(v) in _TEXTS else _written(v, inner) for v in value]
         return f"[{inner}{f',{inner}'.join(items)}{newline}]" if items else "[]"
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    single = _TEXTS.get(type(value))
+    return single(value) if single else json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -24,6 +24,7 @@ from nsysparse.report import flamegraph
 from nsysparse.report.bundle import chart_library
 from nsysparse.report.devices import CHARTED, DeviceView, busiest, view_devices
 from nsysparse.report.flamegraph import view_flame
+from nsysparse.report.kept import KeptTemplates
 from nsysparse.report.sections import find_sections
 from nsysparse.report.tables import TableView, by_name, cell, table
 from nsysparse.report.text import visible
@@ -92,6 +93,7 @@ def make_environment(templates: Path) -> Environment:
     """Jinja as every page uses it: everything escaped, nothing undefined, numbers formatted by units."""
     environment = Environment(
         loader=FileSystemLoader(templates),
+        bytecode_cache=KeptTemplates(),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -15,9 +15,8 @@ from nsysparse.report.text import clipped
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One value.
+class Cell(NamedTuple):
+    """One value; a tuple, for a page holds ten thousands of them.
 
     Attributes:
         text: As it is read.
