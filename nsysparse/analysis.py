@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -15,14 +16,14 @@ from nsysparse.accounting.windows import whole_window
 from nsysparse.coverage import measure_coverage
 from nsysparse.errors import UsageError
 from nsysparse.findings import Finding, Outcome, rank
-from nsysparse.flamegraph import CallPaths, weigh_call_paths
+from nsysparse.flamegraph import CallPaths, read_call_path_tables, weigh_call_paths
 from nsysparse.integrity import Verdict, check_recording
 from nsysparse.integrity.export import META_TABLES
 from nsysparse.joins.work import GPU_TABLES, Work, load_work
 from nsysparse.memory import give_back
 from nsysparse.recorded import Recorded, list_recorded
 from nsysparse.rules import run_rules
-from nsysparse.side_by_side import side_by_side, worth_at_once
+from nsysparse.side_by_side import aside, side_by_side, worth_at_once
 from nsysparse.source import Trace
 from nsysparse.stacks.load import Stacks, load_stacks
 from nsysparse.verdict import state_verdict
@@ -106,14 +107,19 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     accounts = [a for a in side_by_side(account, chosen, at_once) if a is not None]
     activity.forget()
     give_back()
-    call_paths, stacks = None, None
-    if options.call_paths:
-        progress("weighing call paths")
-        stacks = load_stacks(trace, work.calls)
-        call_paths = weigh_call_paths(work, accounts, trace, stacks=stacks)
-    give_back()
-    progress("running rules")
-    ruled = run_rules(accounts, work, integrity, trace, options.settings, stacks)
+    call_paths, stacks, weighed = None, None, None
+    with aside(trace.shelf.at_once) as begin:
+        if options.call_paths:
+            progress("weighing call paths")
+            stacks = load_stacks(trace, work.calls)
+            read_call_path_tables(trace)  # on this thread; then it is only computed, beside the rules
+            weighed = begin(partial(weigh_call_paths, work, accounts, trace, stacks=stacks))
+        give_back()
+        progress("running rules")
+        ruled = run_rules(accounts, work, integrity, trace, options.settings, stacks)
+        if weighed is not None:
+            progress("weighing call paths")
+            call_paths = weighed()
     return Analysis(
         trace_facts(trace),
         options,

@@ -110,8 +110,10 @@ def joined(parts: list[Lists]) -> Lists:
     result = Lists.of_lengths(length, np.empty(int(length.sum()), np.int64))
     at = result.start[:-1].copy()
     for part in parts:
-        result.value[_spread(at, part.length)] = part.value
-        at += part.length
+        n = part.length
+        one_each = int(n.max(initial=0)) < 2  # then where a list begins is where its element goes
+        result.value[at[n > 0] if one_each else _spread(at, n)] = part.value
+        at += n
     return result
 
 
