@@ -91,7 +91,7 @@ def aside(most: int) -> Iterator[Callable[[Callable[[], Any]], Callable[[], Any]
 
 @contextmanager
 def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads; after an error what they have not begun is not begun, and an interrupt does not wait for what they do."""
+    """Threads; after an error what they have not begun is not begun, and an interrupt does not wait for the rest."""
     pool, wait = ThreadPoolExecutor(threads), True
     try:
         yield pool
