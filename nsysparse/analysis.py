@@ -22,7 +22,7 @@ from nsysparse.integrity.export import META_TABLES
 from nsysparse.joins.work import GPU_TABLES, Work, load_work
 from nsysparse.memory import give_back
 from nsysparse.recorded import Recorded, list_recorded
-from nsysparse.rules import run_rules
+from nsysparse.rules import RuleRun, run_rules
 from nsysparse.side_by_side import aside, side_by_side, worth_at_once
 from nsysparse.source import Trace
 from nsysparse.stacks.load import Stacks, load_stacks
@@ -92,34 +92,9 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     give_back()
     progress("checking integrity")
     integrity = check_recording(trace, work)
-    activity, holes = Activity(work, trace), integrity.hole
-
-    def account(row: dict[str, Any]) -> DeviceAccount | None:
-        progress(f"accounting for {row['label']}")
-        mine = work.on(row["device"])
-        if whole_window(mine) is not None:  # else every time on it is missing, which the clock check says
-            return account_for(mine, row, options, activity, trace, holes).put_on(trace.shelf)
-        if options.devices:
-            raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
-        return None
-
-    at_once = worth_at_once(work.devices.height, sum(getattr(work, t).height for t in GPU_TABLES), trace.shelf.at_once)
-    accounts = [a for a in side_by_side(account, chosen, at_once) if a is not None]
-    activity.forget()
+    accounts = _account(trace, work, chosen, options, integrity, progress)
     give_back()
-    call_paths, stacks, weighed = None, None, None
-    with aside(trace.shelf.at_once) as begin:
-        if options.call_paths:
-            progress("weighing call paths")
-            stacks = load_stacks(trace, work.calls)
-            read_call_path_tables(trace)  # on this thread; then it is only computed, beside the rules
-            weighed = begin(partial(weigh_call_paths, work, accounts, trace, stacks=stacks))
-        give_back()
-        progress("running rules")
-        ruled = run_rules(accounts, work, integrity, trace, options.settings, stacks)
-        if weighed is not None:
-            progress("weighing call paths")
-            call_paths = weighed()
+    ruled, stacks, call_paths = _judge(trace, work, accounts, options, integrity, progress)
     return Analysis(
         trace_facts(trace),
         options,
@@ -134,6 +109,57 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
         call_paths,
         stacks,
     )
+
+
+def _account(
+    trace: Trace,
+    work: Work,
+    chosen: list[dict[str, Any]],
+    options: Options,
+    integrity: Verdict,
+    progress: Progress,
+) -> list[DeviceAccount]:
+    """Account for every device's time, some devices side by side."""
+    activity, holes = Activity(work, trace), integrity.hole
+
+    def account(row: dict[str, Any]) -> DeviceAccount | None:
+        progress(f"accounting for {row['label']}")
+        mine = work.on(row["device"])
+        if whole_window(mine) is not None:  # else every time on it is missing, which the clock check says
+            return account_for(mine, row, options, activity, trace, holes).put_on(trace.shelf)
+        if options.devices:
+            raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
+        return None
+
+    at_once = worth_at_once(work.devices.height, sum(getattr(work, t).height for t in GPU_TABLES), trace.shelf.at_once)
+    accounts = [a for a in side_by_side(account, chosen, at_once) if a is not None]
+    activity.forget()
+    return accounts
+
+
+def _judge(
+    trace: Trace,
+    work: Work,
+    accounts: list[DeviceAccount],
+    options: Options,
+    integrity: Verdict,
+    progress: Progress,
+) -> tuple[RuleRun, Stacks | None, CallPaths | None]:
+    """Run the rules, and weigh the call paths beside them; stacks and call paths where they are asked for."""
+    stacks, call_paths = None, None
+    with aside(trace.shelf.at_once) as begin:
+        if options.call_paths:
+            progress("weighing call paths")
+            stacks = load_stacks(trace, work.calls)
+            read_call_path_tables(trace)  # what is left to do then only computes
+            weighed = begin(partial(weigh_call_paths, work, accounts, trace, stacks=stacks))
+        give_back()
+        progress("running rules")
+        ruled = run_rules(accounts, work, integrity, trace, options.settings, stacks)
+        if options.call_paths:
+            progress("weighing call paths")
+            call_paths = weighed()
+    return ruled, stacks, call_paths
 
 
 def inspect(trace: Trace, progress: Progress = lambda _: None) -> dict[str, object]:
