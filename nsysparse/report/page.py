@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from nsysparse.crosscheck import Crosscheck
 
 CELLS = 30_000  # that the tables of all devices may hold, so that no trace makes a page of more than 5 MB
-DETAILED = 40  # devices that get parts of their own in every section, the busiest; all are in the table of devices
+DETAILED = 40  # devices that get parts of their own in every section, the busiest
+LISTED = 200  # devices in the table of devices, the busiest; the JSON holds all
 FINDINGS = 80  # that are shown whole, those with the most to win
+OUTCOMES = 300  # that are listed
 COLUMNS = 180  # of all tables of one device
 WHOLE = 64  # rows of a table that makes no sense when cut
 FLAME_NODES = 8_000  # of the report's flame graph; its own page, made by the command flamegraph, holds more
@@ -69,6 +71,7 @@ def render(analysis: Analysis, top: int, crosscheck: Crosscheck | None = None) -
         crosscheck=crosscheck,
         devices=devices,
         every_device=every_device,
+        listed=busiest(every_device, LISTED),
         most_findings=FINDINGS,
         sections=sections,
         facts=_facts(analysis),
@@ -77,7 +80,7 @@ def render(analysis: Analysis, top: int, crosscheck: Crosscheck | None = None) -
             state: [asdict(r) for r in analysis.recorded if r.state == state]
             for state in ("not recorded", "none seen", "recorded")
         },
-        outcomes=[_outcome(o, labels) for o in analysis.outcomes],
+        outcomes=[_outcome(o, labels) for o in analysis.outcomes[:OUTCOMES]],
         definitions=DEFINITIONS.values(),
         style=Markup(style),
         scripts=[Markup(s) for s in scripts],

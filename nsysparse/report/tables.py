@@ -149,8 +149,9 @@ def table(
 
 
 def _worth_showing(data: Any, name: str) -> bool:
-    values = data[name].unique().to_list() if isinstance(data, pl.DataFrame) else [row.get(name) for row in data]
-    return any(values)
+    if isinstance(data, pl.DataFrame):
+        return bool(data[name].max() or data[name].min())
+    return any(row.get(name) for row in data)
 
 
 def _is_number(style: str) -> bool:
