@@ -21,7 +21,6 @@ from nsysparse.accounting.osruntime import measure_os_stacks, os_calls
 from nsysparse.intervals import Intervals, owned, times
 from nsysparse.joins.ranges import IN_TIME, attribute
 from nsysparse.joins.work import Work
-from nsysparse.side_by_side import aside, side_by_side
 from nsysparse.source import Trace
 from nsysparse.stacks.attribution import attribute_stacks, program_threads
 from nsysparse.stacks.folding import Folded
@@ -135,11 +134,10 @@ def weigh(work: Work, accounts: Sequence[DeviceAccount], stacks: Stacks, folded:
     low = min((a.window.start_ns for a in accounts), default=0)
     high = max((a.window.end_ns for a in accounts), default=0)
     sent = pl.concat([_NOTHING_SENT, *(_sent_by_waiting(account) for account in accounts)])
-    with aside(trace.shelf.at_once) as begin:
-        waiting = begin(lambda: _grouped(behind.added_to(_waiting(work, accounts, low, high, sent))))
-        found = side_by_side(lambda a: _operations(a, work.on(a.number), behind), accounts, trace.shelf.at_once)
-        grouped = [_named([kernels for kernels, _ in found], trace), *(part for _, rest in found for part in rest)]
-        grouped.append(waiting())
+    # One device at a time: what is held of it is then little, and in an analysis the rules run beside.
+    found = [_operations(a, work.on(a.number), behind) for a in accounts]
+    grouped = [_named([kernels for kernels, _ in found], trace), *(part for _, others in found for part in others)]
+    grouped.append(_grouped(behind.added_to(_waiting(work, accounts, low, high, sent))))
     in_os = os_calls(trace, stacks, _feeding(accounts), low, high)
     grouped += [_grouped(part) for part in (_os(in_os, work), *_samples(work, stacks, folded, low, high))]
     # A copy that waits and its call are one path, and kernels of one name.
@@ -198,7 +196,7 @@ def _operations(account: DeviceAccount, work: Work, behind: _Behind) -> tuple[pl
     Kernels have the number of their name, see :func:`_named`.
     """
     window = account.window
-    kernels = account.kernels.select(*_SENT, "short_name_id", operations=pl.col("counted").cast(pl.Int64))
+    kernels = account.kernels.select(*_SENT, "short_name_id", operations=pl.col("counted").cast(pl.UInt8))
     copies = account.copies.select(
         *_SENT,
         "exposed_ns",
@@ -266,7 +264,7 @@ _SENT = (
 
 def _plain(rows: pl.DataFrame, operation: str, colour: str) -> pl.DataFrame:
     return rows.select(
-        *_SENT, operation=pl.lit(operation), colour=pl.lit(colour), operations=pl.col("counted").cast(pl.Int64)
+        *_SENT, operation=pl.lit(operation), colour=pl.lit(colour), operations=pl.col("counted").cast(pl.UInt8)
     )
 
 
@@ -282,7 +280,7 @@ def _migrations(rows: pl.DataFrame) -> pl.DataFrame:
         in_time=pl.lit(False),
         operation=pl.format("{} migration", kind),
         colour=pl.lit("migration"),
-        operations=pl.col("counted").cast(pl.Int64),
+        operations=pl.col("counted").cast(pl.UInt8),
     )
 
 

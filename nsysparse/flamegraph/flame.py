@@ -148,7 +148,7 @@ def _in_order(labels: pl.DataFrame, paths: Lists) -> tuple[pl.DataFrame, Lists]:
     used = np.zeros(labels.height, np.bool_)
     used[paths.value] = True
     kept = labels.with_row_index("before").filter(pl.Series(used)).sort("level", "text")
-    number = np.full(labels.height, -1, np.int64)
+    number = np.full(labels.height, -1, np.int32)  # there are more paths than labels
     number[kept["before"].to_numpy()] = np.arange(kept.height)
     return kept.drop("before"), Lists(paths.start, number[paths.value])
 

@@ -167,10 +167,9 @@ def _distinct(names: pl.Series) -> pl.Series:
     codes = names.to_physical()
     highest = codes.max()
     row = np.full(highest + 1 if isinstance(highest, int) else 0, -1, np.int32)
-    at = 0
-    for piece in codes.get_chunks():
-        row[piece.to_numpy()] = np.arange(at, at + piece.len(), dtype=np.int32)
-        at += piece.len()
+    for at in range(0, codes.len(), PIECE):
+        piece = codes.slice(at, PIECE).to_numpy()
+        row[piece] = np.arange(at, at + piece.size, dtype=np.int32)
     return names.gather(row[row >= 0])
 
 
