@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -15,14 +16,14 @@ from nsysparse.accounting.windows import whole_window
 from nsysparse.coverage import measure_coverage
 from nsysparse.errors import UsageError
 from nsysparse.findings import Finding, Outcome, rank
-from nsysparse.flamegraph import CallPaths, weigh_call_paths
+from nsysparse.flamegraph import CallPaths, read_call_path_tables, weigh_call_paths
 from nsysparse.integrity import Verdict, check_recording
 from nsysparse.integrity.export import META_TABLES
 from nsysparse.joins.work import GPU_TABLES, Work, load_work
 from nsysparse.memory import give_back
 from nsysparse.recorded import Recorded, list_recorded
-from nsysparse.rules import run_rules
-from nsysparse.side_by_side import side_by_side, worth_at_once
+from nsysparse.rules import RuleRun, run_rules
+from nsysparse.side_by_side import aside, side_by_side, worth_at_once
 from nsysparse.source import Trace
 from nsysparse.stacks.load import Stacks, load_stacks
 from nsysparse.verdict import state_verdict
@@ -92,29 +93,9 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     progress("checking integrity")
     integrity = check_recording(trace, work)
     work = replace(work, calls=work.calls.without_ids())
-    activity, holes = Activity(work, trace), integrity.hole
-
-    def account(row: dict[str, Any]) -> DeviceAccount | None:
-        progress(f"accounting for {row['label']}")
-        mine = work.on(row["device"])
-        if whole_window(mine) is not None:  # else every time on it is missing, which the clock check says
-            return account_for(mine, row, options, activity, trace, holes).put_on(trace.shelf)
-        if options.devices:
-            raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
-        return None
-
-    at_once = worth_at_once(work.devices.height, sum(getattr(work, t).height for t in GPU_TABLES), trace.shelf.at_once)
-    accounts = [a for a in side_by_side(account, chosen, at_once) if a is not None]
-    activity.forget()
+    accounts = _account(trace, work, chosen, options, integrity, progress)
     give_back()
-    call_paths, stacks = None, None
-    if options.call_paths:
-        progress("weighing call paths")
-        stacks = load_stacks(trace, work.calls)
-        call_paths = weigh_call_paths(work, accounts, trace, stacks=stacks)
-    give_back()
-    progress("running rules")
-    ruled = run_rules(accounts, work, integrity, trace, options.settings, stacks)
+    ruled, stacks, call_paths = _judge(trace, work, accounts, options, integrity, progress)
     return Analysis(
         trace_facts(trace),
         options,
@@ -129,6 +110,57 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
         call_paths,
         stacks,
     )
+
+
+def _account(
+    trace: Trace,
+    work: Work,
+    chosen: list[dict[str, Any]],
+    options: Options,
+    integrity: Verdict,
+    progress: Progress,
+) -> list[DeviceAccount]:
+    """Account for every device's time, some devices side by side."""
+    activity, holes = Activity(work, trace), integrity.hole
+
+    def account(row: dict[str, Any]) -> DeviceAccount | None:
+        progress(f"accounting for {row['label']}")
+        mine = work.on(row["device"])
+        if whole_window(mine) is not None:  # else every time on it is missing, which the clock check says
+            return account_for(mine, row, options, activity, trace, holes).put_on(trace.shelf)
+        if options.devices:
+            raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
+        return None
+
+    at_once = worth_at_once(work.devices.height, sum(getattr(work, t).height for t in GPU_TABLES), trace.shelf.at_once)
+    accounts = [a for a in side_by_side(account, chosen, at_once) if a is not None]
+    activity.forget()
+    return accounts
+
+
+def _judge(
+    trace: Trace,
+    work: Work,
+    accounts: list[DeviceAccount],
+    options: Options,
+    integrity: Verdict,
+    progress: Progress,
+) -> tuple[RuleRun, Stacks | None, CallPaths | None]:
+    """Run the rules, and weigh the call paths beside them; stacks and call paths where they are asked for."""
+    stacks, call_paths = None, None
+    with aside(trace.shelf.at_once) as begin:
+        if options.call_paths:
+            progress("weighing call paths")
+            stacks = load_stacks(trace, work.calls)
+            read_call_path_tables(trace)  # what is left to do then only computes
+            weighed = begin(partial(weigh_call_paths, work, accounts, trace, stacks=stacks))
+        give_back()
+        progress("running rules")
+        ruled = run_rules(accounts, work, integrity, trace, options.settings, stacks)
+        if options.call_paths:
+            progress("weighing call paths")
+            call_paths = weighed()
+    return ruled, stacks, call_paths
 
 
 def inspect(trace: Trace, progress: Progress = lambda _: None) -> dict[str, object]:

@@ -6,9 +6,12 @@ import ctypes
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nsysparse.errors import UsageError
-from nsysparse.shelf import MappedShelf, Shelf
+
+if TYPE_CHECKING:
+    from nsysparse.shelf import Shelf
 
 # Memory that an analysis takes per byte of an export, by kind; measured on generated recordings (docs/performance.md).
 PER_BYTE = {"sqlite": 2.5, "parquetdir": 12.0}
@@ -57,6 +60,8 @@ def shelf_for(kind: str, size_bytes: int, limit: int | None) -> Shelf:
         size_bytes: Its size.
         limit: Memory that may be taken; by default three quarters of what is free.
     """
+    from nsysparse.shelf import MappedShelf, Shelf  # Polars: the command line asks for a size before it is needed
+
     if limit is None:
         free = free_bytes()
         limit = None if free is None else int(SHARE * free)

@@ -91,10 +91,12 @@ def aside(most: int) -> Iterator[Callable[[Callable[[], Any]], Callable[[], Any]
 
 @contextmanager
 def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads; after an error what they have not begun is not begun."""
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+    """Threads; after an error what they have not begun is not begun, and an interrupt does not wait for the rest."""
+    pool, wait = ThreadPoolExecutor(threads), True
+    try:
+        yield pool
+    except BaseException as error:
+        wait = isinstance(error, Exception)
+        raise
+    finally:
+        pool.shutdown(wait, cancel_futures=True)

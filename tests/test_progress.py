@@ -177,7 +177,7 @@ def test_an_interrupt_leaves_nothing_behind(long_trace: Path, tmp_path: Path, af
     assert [f for f in cache.rglob("*") if f.name.endswith(".tmp")] == []
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["-h"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["-h"], ["analyze", "--help"]])
 def test_help_and_version_import_nothing_heavy(arguments: list[str]) -> None:
     script = (
         "import sys\nfrom nsysparse.cli import main\nsys.argv[1:] = " + repr(arguments) + "\n"

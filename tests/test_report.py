@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -28,7 +29,7 @@ from nsysparse.analysis import analyze
 from nsysparse.definitions import DEFINITIONS
 from nsysparse.errors import NsysparseError
 from nsysparse.findings import Failed, Finding, Quiet, Severity, Skipped
-from nsysparse.outputs.json import to_dict, to_json
+from nsysparse.outputs.json import _written, to_dict, to_json
 from nsysparse.report import bundle, page, render_report
 from nsysparse.report.sections import find_sections, read_head
 from nsysparse.report.tables import by_name, table
@@ -539,7 +540,7 @@ def test_many_devices_many_rows_and_long_names_stay_below_the_limit(tmp_path):
     assert "shown" in read.cuts["Kernels by name"]
 
 
-def test_of_very_many_devices_the_busiest_have_sections_and_all_are_in_the_table(tmp_path):
+def test_of_very_many_devices_the_busiest_have_sections_and_all_are_in_the_table(tmp_path, monkeypatch):
     builder = standard()
     from export_scenario import MAIN
 
@@ -554,7 +555,12 @@ def test_of_very_many_devices_the_busiest_have_sections_and_all_are_in_the_table
     busy = sorted(analysis.devices, key=lambda a: a.busy.everything.length)
     assert f'id="time-device-{busy[-1].number}"' in html
     assert f'id="time-device-{busy[0].number}"' not in html
-    assert f"The {page.DETAILED} busiest of {len(analysis.devices)} devices" in read.text
+    assert f"The {page.DETAILED} busiest of {len(analysis.devices)} devices; all of them are in the table" in read.text
+    monkeypatch.setattr(page, "LISTED", 50)
+    read = Page(render_report(analysis, top=20))
+    assert len(read.tables["The busiest devices"][0]) == 50
+    assert f"50 of {len(analysis.devices)} shown" in read.cuts["The busiest devices"]
+    assert "the 50 busiest are in the table" in read.text
 
 
 # --- templates ---
@@ -679,6 +685,86 @@ def test_a_library_that_would_end_its_element_is_refused(bundler, monkeypatch):
 
 def test_the_real_library_is_small_enough():
     assert len(bundle.chart_library().encode()) < 1_500_000
+
+
+# --- JSON ---
+
+
+def a_single(rng):
+    texts = ["", "]", ",", '"', "],\n [", "\u2028é", "\\"]
+    numbers = [rng.randrange(-5, 10**18), rng.random() * 10.0 ** rng.randrange(-300, 300)]
+    return rng.choice([None, True, False, *numbers, *texts])
+
+
+def any_data(rng, depth):
+    kind = rng.randrange(6) if depth else 0
+    some = rng.choice([0, 1, 3, 70])
+    if kind == 1:
+        return {rng.choice("ab],[") + str(i): any_data(rng, depth - 1) for i in range(rng.randrange(4))}
+    if kind == 2:
+        return [a_single(rng) for _ in range(some)]
+    if kind == 3:  # rows; of some tables there are empty ones
+        least = int(rng.random() < 0.8)
+        return [[a_single(rng) for _ in range(rng.randrange(least, 4))] for _ in range(some)]
+    return [any_data(rng, depth - 1) for _ in range(rng.randrange(4))] if kind > 3 else a_single(rng)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_json_is_what_the_standard_library_writes(seed):
+    rng = random.Random(seed)
+    for _ in range(200):
+        data = any_data(rng, 4)
+        assert _written(data) == json.dumps(data, ensure_ascii=False, indent=1)
+    for wrong in (float("nan"), [float("inf")] * 100, [[1.0], [float("nan")]]):
+        with pytest.raises(ValueError, match="JSON"):
+            _written(wrong)
+
+
+# --- compiled templates ---
+
+
+@pytest.fixture
+def compiled(monkeypatch, tmp_path):
+    """Names of the templates that Jinja compiled; kept code is in a folder of the test's own."""
+    names = []
+    compiling = jinja2.Environment.compile
+    monkeypatch.setattr(
+        jinja2.Environment,
+        "compile",
+        lambda self, source, name, *more: names.append(name) or compiling(self, source, name, *more),
+    )
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return names
+
+
+def rendered(templates):
+    return page.make_environment(templates).get_template("a.html").render(x="<")
+
+
+def test_templates_are_compiled_once_and_kept(compiled, tmp_path):
+    template = tmp_path / "a.html"
+    template.write_text("one {{ x }}")
+    assert rendered(tmp_path) == rendered(tmp_path) == "one &lt;"
+    assert len(compiled) == 1
+    template.write_text("two {{ x }}")
+    assert rendered(tmp_path) == "two &lt;", "what was compiled from another source must not be used"
+    assert len(compiled) == 2
+
+
+@pytest.mark.parametrize("harm", ["changed", "cut", "writable by others"])
+def test_kept_code_that_may_be_somebody_elses_is_not_run(compiled, tmp_path, harm):
+    (tmp_path / "a.html").write_text("one {{ x }}")
+    rendered(tmp_path)
+    [kept] = [f for f in (tmp_path / "nsysparse").rglob("*") if f.is_file()]
+    whole = kept.read_bytes()
+    if harm == "changed":
+        kept.write_bytes(whole.replace(b"one", b"0ne"))
+    elif harm == "cut":
+        kept.write_bytes(whole[:-5])
+    else:
+        kept.chmod(0o622)
+    assert rendered(tmp_path) == "one &lt;"
+    assert len(compiled) == 2
 
 
 # --- units that the report added ---

@@ -21,7 +21,6 @@ from nsysparse.accounting.osruntime import measure_os_stacks, os_calls
 from nsysparse.intervals import Intervals, owned, times
 from nsysparse.joins.ranges import IN_TIME, attribute
 from nsysparse.joins.work import Work
-from nsysparse.side_by_side import aside, side_by_side
 from nsysparse.source import Trace
 from nsysparse.stacks.attribution import attribute_stacks, program_threads
 from nsysparse.stacks.folding import Folded
@@ -135,17 +134,13 @@ def weigh(work: Work, accounts: Sequence[DeviceAccount], stacks: Stacks, folded:
     low = min((a.window.start_ns for a in accounts), default=0)
     high = max((a.window.end_ns for a in accounts), default=0)
     sent = pl.concat([_NOTHING_SENT, *(_sent_by_waiting(account) for account in accounts)])
-    grouped: list[pl.DataFrame] = []
-    with aside(trace.shelf.at_once) as begin:
-        waiting = begin(lambda: _grouped(behind.added_to(_waiting(work, accounts, low, high, sent))))
-        for found in side_by_side(
-            lambda a: _operations(a, work.on(a.number), behind, trace), accounts, trace.shelf.at_once
-        ):
-            grouped += found  # of a device at a time, which is small
-        grouped.append(waiting())
+    # One device at a time: what is held of it is then little, and in an analysis the rules run beside.
+    found = [_operations(a, work.on(a.number), behind) for a in accounts]
+    grouped = [_named([kernels for kernels, _ in found], trace), *(part for _, others in found for part in others)]
+    grouped.append(_grouped(behind.added_to(_waiting(work, accounts, low, high, sent))))
     in_os = os_calls(trace, stacks, _feeding(accounts), low, high)
     grouped += [_grouped(part) for part in (_os(in_os, work), *_samples(work, stacks, folded, low, high))]
-    # A copy that waits and its call are one path.
+    # A copy that waits and its call are one path, and kernels of one name.
     rows = _grouped(pl.concat([_EMPTY, *grouped], how="diagonal")).select(
         *KEY, *(pl.col(c).fill_null(0) for c in COLUMNS if c not in KEY)
     )
@@ -195,10 +190,13 @@ def _grouped(rows: pl.DataFrame, by: Sequence[str] = KEY) -> pl.DataFrame:
     return grouped.with_columns(pl.col("api").cast(pl.String))
 
 
-def _operations(account: DeviceAccount, work: Work, behind: _Behind, trace: Trace) -> list[pl.DataFrame]:
-    """The operations of one device's window by kind, grouped, with what each path weighs."""
+def _operations(account: DeviceAccount, work: Work, behind: _Behind) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+    """The operations of one device's window by kind, grouped, with what each path weighs; first of all the kernels.
+
+    Kernels have the number of their name, see :func:`_named`.
+    """
     window = account.window
-    kernels = account.kernels.select(*_SENT, "short_name_id", operations=pl.col("counted").cast(pl.Int64))
+    kernels = account.kernels.select(*_SENT, "short_name_id", operations=pl.col("counted").cast(pl.UInt8))
     copies = account.copies.select(
         *_SENT,
         "exposed_ns",
@@ -224,17 +222,27 @@ def _operations(account: DeviceAccount, work: Work, behind: _Behind, trace: Trac
         )
         for part, owns in zip(parts, mine, strict=True)
     ]
-    by_number = _grouped(parts[0], [*_OF_CALL, "short_name_id"])
-    names = trace.strings(by_number["short_name_id"])
-    parts[0] = by_number.with_columns(
+    by = (*_OF_CALL, "operation", "colour")
+    number = pl.lit(account.number, pl.Int64).alias("device")
+    kernels, *others = parts
+    return (
+        _grouped(kernels, (*_OF_CALL, "short_name_id")).with_columns(number),
+        [_grouped(part, by).with_columns(number) for part in others if part.height],
+    )
+
+
+def _named(parts: list[pl.DataFrame], trace: Trace) -> pl.DataFrame:
+    """The kernels of all devices with their names in place of the numbers; some names have several."""
+    if not parts:
+        return _EMPTY
+    kernels = pl.concat(parts, how="vertical_relaxed")
+    names = trace.strings(kernels["short_name_id"])
+    return kernels.with_columns(
         colour=pl.lit("kernel"),
         operation=pl.col("short_name_id").replace_strict(
             names["id"], names["value"], default="(name not in the export)", return_dtype=pl.String
         ),
-    )
-    by = (*_OF_CALL, "operation", "colour")
-    device = pl.lit(account.number, pl.Int64)
-    return [_grouped(part, by).with_columns(device=device) for part in parts if part.height]
+    ).drop("short_name_id")
 
 
 _PAIR = pl.format("{} copy, {} to {}", "kind_name", "src", "dst")
@@ -256,7 +264,7 @@ _SENT = (
 
 def _plain(rows: pl.DataFrame, operation: str, colour: str) -> pl.DataFrame:
     return rows.select(
-        *_SENT, operation=pl.lit(operation), colour=pl.lit(colour), operations=pl.col("counted").cast(pl.Int64)
+        *_SENT, operation=pl.lit(operation), colour=pl.lit(colour), operations=pl.col("counted").cast(pl.UInt8)
     )
 
 
@@ -272,7 +280,7 @@ def _migrations(rows: pl.DataFrame) -> pl.DataFrame:
         in_time=pl.lit(False),
         operation=pl.format("{} migration", kind),
         colour=pl.lit("migration"),
-        operations=pl.col("counted").cast(pl.Int64),
+        operations=pl.col("counted").cast(pl.UInt8),
     )
 
 

@@ -30,7 +30,8 @@ def number_rows(rows: pl.DataFrame, by: Sequence[str]) -> tuple[Index, Index]:
         if n > 1 and room * n > 2 * rows.height + SPARE:  # too many combinations to count: only those that are there
             code, room = _dense(code)
         if n > 1:
-            code = value if room == 1 else code * n + value
+            code *= n
+            code += value
             room *= n
     if room > 4 * rows.height + SPARE:
         code, room = _dense(code)

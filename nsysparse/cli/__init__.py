@@ -134,16 +134,17 @@ def main() -> NoReturn:
 
 
 def run() -> NoReturn:
-    """Entry point of the program: :func:`main`, and where all went well an end at once.
+    """Entry point of the program: :func:`main`, and then an end at once.
 
-    Python would take apart piece by piece what a large recording left in memory, which the system takes back at once.
+    Python would take apart piece by piece what a large recording left in memory, which the system takes back at once,
+    and wait for threads whose work nobody asks for any more.
     """
     try:
         main()
     except SystemExit as end:
-        if end.code in {0, 1}:  # files are closed, temporary ones are gone
+        if isinstance(end.code, int):  # files are closed, temporary ones are gone
             with contextlib.suppress(OSError, ValueError):  # what cannot be flushed is Python's to report
                 sys.stdout.flush()
                 sys.stderr.flush()
-                os._exit(int(end.code))
+                os._exit(end.code)
         raise

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import sys
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import click
@@ -124,8 +127,6 @@ def command(
     from nsysparse.analysis import analyze
     from nsysparse.cli.census_options import compare
     from nsysparse.outputs.files import check_target, write_together
-    from nsysparse.outputs.json import to_json
-    from nsysparse.report import render_report
     from nsysparse.rules import thresholds as all_thresholds
     from nsysparse.rules.settings import gather_settings, resolve
     from nsysparse.source import open_trace
@@ -147,14 +148,13 @@ def command(
         check_target(target, force, trace, make_folder)
     with progress_line(trace.name) as progress:
         with open_trace(trace, cache, progress, memory_limit) as opened:
+            # Templates and charts are loaded while other threads read; the import below says what went wrong with it.
+            Thread(target=_load_rendering, daemon=True).start()
             analysis = analyze(opened, options, progress)
             crosscheck = None if census is None else compare(opened, analysis, census, after, marks)
             note_cache_problem(opened)
         progress("rendering the report")
-        texts = {
-            html_file: render_report(analysis, top, crosscheck),
-            json_file: to_json(analysis, crosscheck=crosscheck),
-        }
+        texts = dict(zip((html_file, json_file), _render(analysis, top, crosscheck), strict=True))
         progress("writing the files")
         write_together(texts, force, trace, make_folder)
     if profile:
@@ -165,6 +165,18 @@ def command(
     if open_report:
         click.launch(html_file.resolve().as_uri())
     sys.exit(_status(analysis, fail_on))
+
+
+def _render(analysis: Analysis, top: int, crosscheck: Crosscheck | None) -> tuple[str, str]:
+    from nsysparse.outputs.json import to_json
+    from nsysparse.report import render_report
+
+    return render_report(analysis, top, crosscheck), to_json(analysis, crosscheck=crosscheck)
+
+
+def _load_rendering() -> None:
+    with contextlib.suppress(Exception):
+        importlib.import_module("nsysparse.report")
 
 
 def _analyze_census(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import polars as pl
 
 from nsysparse import units
 from nsysparse.cli.options import output_option
 from nsysparse.errors import UsageError
 from nsysparse.outputs.files import write_bytes
+
+if TYPE_CHECKING:
+    import polars as pl
 
 FORMATS = ("table", "csv", "json", "parquet")
 _FORMATTERS = {"_ns": units.duration, "_bytes": units.size, "_ratio": units.percent, "bytes": units.size}
@@ -67,6 +70,8 @@ def show_frame(
 def render_frame(frame: pl.DataFrame, form: str, raw: bool) -> bytes:
     """A frame as bytes of one of FORMATS."""
     import io
+
+    import polars as pl
 
     if form == "csv":
         return frame.write_csv(None).encode()

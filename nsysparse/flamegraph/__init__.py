@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from nsysparse.flamegraph.paths import CallPaths, weigh_call_paths
+from nsysparse.flamegraph.paths import CallPaths, read_call_path_tables, weigh_call_paths
 
-__all__ = ["CallPaths", "weigh_call_paths"]
+__all__ = ["CallPaths", "read_call_path_tables", "weigh_call_paths"]

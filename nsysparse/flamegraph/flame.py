@@ -13,7 +13,7 @@ from nsysparse import schema
 from nsysparse.accounting.callpaths import NO_CALL, WEIGHTS, Weighed, Weight, weigh
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.accounting.host import thread_names
-from nsysparse.flamegraph.tree import add_rows
+from nsysparse.flamegraph.tree import add_rows, path_order
 from nsysparse.intervals import Times
 from nsysparse.joins.calls import FUNCTIONS
 from nsysparse.joins.ranges import Ranges
@@ -148,31 +148,19 @@ def _in_order(labels: pl.DataFrame, paths: Lists) -> tuple[pl.DataFrame, Lists]:
     used = np.zeros(labels.height, np.bool_)
     used[paths.value] = True
     kept = labels.with_row_index("before").filter(pl.Series(used)).sort("level", "text")
-    number = np.full(labels.height, -1, np.int64)
+    number = np.full(labels.height, -1, np.int32)  # there are more paths than labels
     number[kept["before"].to_numpy()] = np.arange(kept.height)
     return kept.drop("before"), Lists(paths.start, number[paths.value])
 
 
 def _merged_in_order(paths: Lists, values: Times) -> tuple[Lists, Times]:
-    """The same as :func:`merge_equal` in the order of :func:`_path_order`, in which equal paths are neighbours."""
-    order = _path_order(paths)
+    """The same as :func:`merge_equal` in the order of :func:`path_order`, in which equal paths are neighbours."""
+    order = path_order(paths)
     paths, values = paths.take(order), values[order]
     first = np.flatnonzero(~paths.repeats())
     if first.size == order.size:
         return paths, values
     return paths.take(first), np.add.reduceat(values, first, axis=0)
-
-
-def _path_order(paths: Lists) -> Index:
-    """Order of the paths by their labels' numbers, the root's first; a path before those that it begins."""
-    order, length = np.arange(len(paths)), paths.length
-    narrow = np.min_scalar_type(int(paths.value.max(initial=0)) + 1)  # numpy counts what fits 16 bits
-    for depth in range(int(length.max(initial=0)) - 1, -1, -1):  # a stable sort a level, the deepest first
-        label = np.zeros(order.size, narrow)
-        has = np.flatnonzero(length > depth)
-        label[has] = paths.value[paths.start[has] + depth] + 1
-        order = order[np.argsort(label[order], kind="stable")]
-    return order
 
 
 class _Labels:

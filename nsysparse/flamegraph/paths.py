@@ -31,6 +31,12 @@ class CallPaths:
     tables: dict[str, pl.DataFrame]
 
 
+def read_call_path_tables(trace: Trace) -> None:
+    """Read what :func:`weigh_call_paths` looks at beside the stacks, so that it may work on another thread."""
+    for name in ("strings", "processes", "threads", "osrt"):
+        trace.frame(name)
+
+
 def weigh_call_paths(
     work: Work,
     accounts: Sequence[DeviceAccount],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,18 +21,23 @@ class Tree:
         parent: Node above each; the root's is itself.
         label: Label of each; the root's is -1.
         depth: Labels from the root to it.
-        own: Weights (nodes x weights) that end at it.
-        total: Weights that end at it or below it.
+        total: Weights (nodes x weights) that end at it or below it.
     """
 
     parent: Index
     label: Index
     depth: Index
-    own: Times
     total: Times
 
     def __len__(self) -> int:
         return int(self.parent.size)
+
+    @cached_property
+    def own(self) -> Times:
+        """Weights that end at each node: what its branch has beyond its children's."""
+        own: Times = self.total.copy()
+        add_rows(own, self.parent[1:], -self.total[1:])
+        return own
 
     def paths(self) -> Lists:
         """Labels from the root to each node; the root's is empty."""
@@ -51,42 +58,59 @@ def build_tree(paths: Lists, values: Times) -> Tree:
         paths: Labels of each path, root first.
         values: Weights of each path (paths x weights).
     """
-    n_labels = int(paths.value.max(initial=0)) + 1
-    node = np.zeros(len(paths), np.int64)
-    parents, labels, depths, following = [np.zeros(1, np.int64)], [np.array([-1])], [np.zeros(1, np.int64)], 1
-    length = paths.length
-    longest = int(length.max(initial=0))
-    for depth in range(longest):  # levels, not paths
+    levels = _levels(paths)
+    if levels is None:
+        order = path_order(paths)
+        paths, values = paths.take(order), values[order]
+        levels = _levels(paths)
+    assert levels is not None
+    before = np.zeros((values.shape[1], len(paths) + 1), np.int64)  # a row a weight: it is added up along the rows
+    np.cumsum(values.T, axis=1, out=before[:, 1:])
+    total = np.concatenate([before[:, level.end] - before[:, level.first] for level in levels], axis=1).T
+    depth = np.repeat(np.arange(len(levels)), [level.first.size for level in levels])
+    parent, label = (np.concatenate([getattr(level, name) for level in levels]) for name in ("parent", "label"))
+    return Tree(parent, label, depth, total)
+
+
+class _Level(NamedTuple):
+    """The nodes of one depth: node above, label, first path through it, and the one after the last."""
+
+    parent: Index
+    label: Index
+    first: Index
+    end: Index
+
+
+def _levels(paths: Lists) -> list[_Level] | None:
+    """The nodes level by level, the root's first; None where the paths through one are not neighbours."""
+    n_labels, length = int(paths.value.max(initial=0)) + 1, paths.length
+    node, following = np.zeros(len(paths), np.int64), 1
+    one = np.zeros(1, np.int64)
+    levels = [_Level(one, one - 1, one, one + len(paths))]
+    for depth in range(int(length.max(initial=0))):  # levels, not paths
         rows = np.flatnonzero(length > depth)
         key = node[rows] * n_labels + paths.value[paths.start[rows] + depth]
-        distinct, code = _distinct(key)
-        node[rows] = following + code
-        parents.append(distinct // n_labels)
-        labels.append(distinct % n_labels)
-        depths.append(np.full(distinct.size, depth + 1))
-        following += distinct.size
-    parent, label, level = (np.concatenate(part) for part in (parents, labels, depths))
-    own = np.zeros((parent.size, values.shape[1]), np.int64)
-    add_rows(own, node, values)
-    return Tree(parent, label, level, own, _totals(parent, level, own))
+        at = np.flatnonzero(np.diff(key, prepend=-1))
+        count = np.diff(at, append=rows.size)
+        first, end = rows[at], rows[at + count - 1] + 1
+        if (key[1:] < key[:-1]).any() or (end - first != count).any():
+            return None
+        node[rows] = np.repeat(np.arange(following, following + at.size), count)
+        levels.append(_Level(key[at] // n_labels, key[at] % n_labels, first, end))
+        following += at.size
+    return levels
 
 
-def _totals(parent: Index, depth: Index, own: Times) -> Times:
-    """Weights of whole branches, from the deepest level up."""
-    total: Times = own.copy()
-    cuts = np.searchsorted(depth, np.arange(1, int(depth.max(initial=0)) + 2))
-    for low, high in zip(cuts[-2::-1], cuts[:0:-1], strict=True):
-        add_rows(total, parent[low:high], total[low:high])
-    return total
-
-
-def _distinct(key: Index) -> tuple[Index, Index]:
-    """The distinct keys, ascending, and which of them each is; a flame's paths are in order and need no sort."""
-    if (key[1:] < key[:-1]).any():
-        distinct, code = np.unique(key, return_inverse=True)
-        return distinct, code.ravel()
-    new = np.diff(key, prepend=-1) != 0
-    return key[new], np.cumsum(new) - 1
+def path_order(paths: Lists) -> Index:
+    """Order of the paths by their labels' numbers, the root's first; a path before those that it begins."""
+    order, length = np.arange(len(paths)), paths.length
+    narrow = np.min_scalar_type(int(paths.value.max(initial=0)) + 1)  # numpy counts what fits 16 bits
+    for depth in range(int(length.max(initial=0)) - 1, -1, -1):  # a stable sort a level, the deepest first
+        label = np.zeros(order.size, narrow)
+        has = np.flatnonzero(length > depth)
+        label[has] = paths.value[paths.start[has] + depth] + 1
+        order = order[np.argsort(label[order], kind="stable")]
+    return order
 
 
 def add_rows(total: Times, place: Index, values: Times) -> None:
@@ -131,8 +155,6 @@ def prune(tree: Tree, most: int) -> tuple[Tree, npt.NDArray[np.bool_], Index]:
         home[left] = tree.parent[home[left]]
         left = left[~keep[home[left]]]
     number = np.cumsum(keep) - 1
-    own = np.zeros((int(keep.sum()), tree.own.shape[1]), np.int64)
-    add_rows(own, number[home], tree.own)
-    lost = np.bincount(number[home[~keep]], minlength=own.shape[0])
     parent, label, depth = number[tree.parent[keep]], tree.label[keep], tree.depth[keep]
-    return Tree(parent, label, depth, own, tree.total[keep]), keep, lost
+    lost = np.bincount(number[home[~keep]], minlength=parent.size)
+    return Tree(parent, label, depth, tree.total[keep]), keep, lost

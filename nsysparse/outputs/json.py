@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from nsysparse.crosscheck import Crosscheck
 
 FORMAT, FORMAT_VERSION = "nsysparse-analysis", 1
+LONG = 64  # values of a list from which the encoder's C code pays
 MAX_ROWS = 1_000  # of a table; ``rows_total`` says how many there are
 
 
@@ -92,7 +94,8 @@ def table_to_dict(frame: pl.DataFrame, max_rows: int = MAX_ROWS) -> dict[str, An
 
 def _known(frame: pl.DataFrame) -> pl.DataFrame:
     """The frame with NULL for numbers that JSON cannot hold, as :func:`_plain` has it for single values."""
-    wrong = [c for c in frame if c.dtype.is_float() and not c.is_finite().all()]
+    # A sum is quick, and finite where all values are.
+    wrong = [c for c in frame if c.dtype.is_float() and not math.isfinite(c.sum()) and not c.is_finite().all()]
     return frame.with_columns(pl.when(c.is_finite()).then(c) for c in wrong) if wrong else frame
 
 
@@ -133,8 +136,23 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
 }
 
 
+def _are_single(values: Iterable[Any]) -> bool:
+    return _TEXTS.keys() >= set(map(type, values))
+
+
+def _is_row(value: Any) -> bool:
+    return type(value) is list and bool(value)
+
+
+def _dumped(value: Sequence[Any], between: str) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(f",{between}", ": "))
+
+
 def _written(value: Any, newline: str = "\n") -> str:
     """What ``json.dumps(value, ensure_ascii=False, indent=1)`` writes, which is slow: C code does it only unindented.
+
+    A long list of single values, and a list of rows of them, is left to it all the same: what goes between its items is
+    the line break, which no text holds, for it is escaped there.
 
     Args:
         value: Plain data.
@@ -145,6 +163,13 @@ def _written(value: Any, newline: str = "\n") -> str:
         items = [f"{encode_basestring(str(k))}: {_written(v, inner)}" for k, v in value.items()]
         return f"{{{inner}{f',{inner}'.join(items)}{newline}}}" if items else "{}"
     if isinstance(value, (list, tuple)):
+        if len(value) >= LONG and _are_single(value):
+            return f"[{inner}{_dumped(value, inner)[1:-1]}{newline}]"
+        if value and all(map(_is_row, value)) and _are_single(chain.from_iterable(value)):
+            within = f"{inner} "
+            rows = _dumped(value, within)[2:-2].replace(f"],{within}[", f"{inner}],{inner}[{within}")
+            return f"[{inner}[{within}{rows}{inner}]{newline}]"
         items = [_TEXTS[type(v)](v) if type(v) in _TEXTS else _written(v, inner) for v in value]
         return f"[{inner}{f',{inner}'.join(items)}{newline}]" if items else "[]"
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    single = _TEXTS.get(type(value))
+    return single(value) if single else json.dumps(value, ensure_ascii=False, allow_nan=False)

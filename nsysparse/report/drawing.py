@@ -6,7 +6,6 @@ data set is written as columns of rounded numbers; the page's script turns it in
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -54,5 +53,9 @@ def time_scale(length_ns: int) -> tuple[float, str]:
 
 def rounded(values: Any, digits: int) -> list[float | int | None]:
     """Short numbers: whole ones without a point, unknown ones as null."""
-    rounded = np.round(np.asarray(values, np.float64), digits).tolist()
-    return [None if math.isnan(v) else int(v) if v == int(v) else v for v in rounded]
+    rounded = np.round(np.asarray(values, np.float64), digits)
+    shown = rounded.astype(object)
+    whole = rounded == np.trunc(rounded)
+    shown[whole] = rounded[whole].astype(np.int64)
+    shown[np.isnan(rounded)] = None
+    return list(shown.tolist())

@@ -23,6 +23,7 @@ from nsysparse.flamegraph.flame import LEVELS, Flame
 from nsysparse.flamegraph.tables import table_copy_paths, table_os_paths, table_waiting_paths
 from nsysparse.flamegraph.tree import Tree, build_tree, prune
 from nsysparse.intervals import Times
+from nsysparse.report.kept import KeptTemplates
 from nsysparse.report.pathtables import (
     show_changes,
     show_copy_paths,
@@ -259,6 +260,7 @@ def _fill(**context: Any) -> str:
     )
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
+        bytecode_cache=KeptTemplates(),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -24,6 +24,7 @@ from nsysparse.report import flamegraph
 from nsysparse.report.bundle import chart_library
 from nsysparse.report.devices import CHARTED, DeviceView, busiest, view_devices
 from nsysparse.report.flamegraph import view_flame
+from nsysparse.report.kept import KeptTemplates
 from nsysparse.report.sections import find_sections
 from nsysparse.report.tables import TableView, by_name, cell, table
 from nsysparse.report.text import visible
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from nsysparse.crosscheck import Crosscheck
 
 CELLS = 30_000  # that the tables of all devices may hold, so that no trace makes a page of more than 5 MB
-DETAILED = 40  # devices that get parts of their own in every section, the busiest; all are in the table of devices
+DETAILED = 40  # devices that get parts of their own in every section, the busiest
+LISTED = 200  # devices in the table of devices, the busiest; the JSON holds all
 FINDINGS = 80  # that are shown whole, those with the most to win
+OUTCOMES = 300  # that are listed
 COLUMNS = 180  # of all tables of one device
 WHOLE = 64  # rows of a table that makes no sense when cut
 FLAME_NODES = 8_000  # of the report's flame graph; its own page, made by the command flamegraph, holds more
@@ -68,6 +71,7 @@ def render(analysis: Analysis, top: int, crosscheck: Crosscheck | None = None) -
         crosscheck=crosscheck,
         devices=devices,
         every_device=every_device,
+        listed=busiest(every_device, LISTED),
         most_findings=FINDINGS,
         sections=sections,
         facts=_facts(analysis),
@@ -76,7 +80,7 @@ def render(analysis: Analysis, top: int, crosscheck: Crosscheck | None = None) -
             state: [asdict(r) for r in analysis.recorded if r.state == state]
             for state in ("not recorded", "none seen", "recorded")
         },
-        outcomes=[_outcome(o, labels) for o in analysis.outcomes],
+        outcomes=[_outcome(o, labels) for o in analysis.outcomes[:OUTCOMES]],
         definitions=DEFINITIONS.values(),
         style=Markup(style),
         scripts=[Markup(s) for s in scripts],
@@ -92,6 +96,7 @@ def make_environment(templates: Path) -> Environment:
     """Jinja as every page uses it: everything escaped, nothing undefined, numbers formatted by units."""
     environment = Environment(
         loader=FileSystemLoader(templates),
+        bytecode_cache=KeptTemplates(),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

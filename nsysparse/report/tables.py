@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -15,9 +15,8 @@ from nsysparse.report.text import clipped
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One value.
+class Cell(NamedTuple):
+    """One value; a tuple, for a page holds ten thousands of them.
 
     Attributes:
         text: As it is read.
@@ -150,8 +149,9 @@ def table(
 
 
 def _worth_showing(data: Any, name: str) -> bool:
-    values = data[name].unique().to_list() if isinstance(data, pl.DataFrame) else [row.get(name) for row in data]
-    return any(values)
+    if isinstance(data, pl.DataFrame):
+        return bool(data[name].max() or data[name].min())
+    return any(row.get(name) for row in data)
 
 
 def _is_number(style: str) -> bool:

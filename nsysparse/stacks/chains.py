@@ -16,7 +16,7 @@ from nsysparse.intervals import Times, times
 
 Index = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
-PIECE = 500_000  # rows hashed at once: the 64-bit temporaries stay small, and near the processor
+PIECE = 500_000  # rows hashed, or elements compared, at once: the 64-bit temporaries stay small, and near the processor
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,11 @@ class Lists:
         """Whether each list equals the one before it."""
         length = self.length
         alike = np.flatnonzero(length[1:] == length[:-1]) + 1
-        n = length[alike]
-        here, before = (self.value[_spread(self.start[rows], n)] for rows in (alike, alike - 1))
         result = np.zeros(len(self), np.bool_)
-        result[alike] = ~Lists.of_lengths(n, here).any(here != before)
+        for rows in np.array_split(alike, self.value.size // PIECE + 1):  # what is compared stays small
+            n = length[rows]
+            here, before = (self.value[_spread(self.start[at], n)] for at in (rows, rows - 1))
+            result[rows] = ~Lists.of_lengths(n, here).any(here != before)
         return result
 
     def to_lists(self) -> list[list[int]]:
@@ -110,8 +111,10 @@ def joined(parts: list[Lists]) -> Lists:
     result = Lists.of_lengths(length, np.empty(int(length.sum()), np.int64))
     at = result.start[:-1].copy()
     for part in parts:
-        result.value[_spread(at, part.length)] = part.value
-        at += part.length
+        n = part.length
+        one_each = int(n.max(initial=0)) < 2  # then where a list begins is where its element goes
+        result.value[at[n > 0] if one_each else _spread(at, n)] = part.value
+        at += n
     return result
 
 
