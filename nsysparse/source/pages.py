@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from nsysparse.source.records import Array, Bytes, NotPlainError, Records, varints
+from nsysparse.source.records import WORD, Array, Bytes, NotPlainError, Records, varints, windows
 
 INTERIOR, LEAF = 0x05, 0x0D  # kinds of the pages of a table
 LEAF_HEADER, INTERIOR_HEADER = 8, 12
@@ -180,10 +180,9 @@ class PlainTable:
         if not cell.size or cell.max() > self._usable - 4:
             raise NotPlainError
         page = np.repeat(np.arange(count) * self._page, rows)
-        size, rowids = varints(pages, cell + page)
+        size, rowids, begin = _row_heads(pages, cell + page)
         if size.max() > self._usable - 35:  # the record goes on elsewhere
             raise NotPlainError
-        begin = _after_varints(pages, rowids)
         end = begin + size
         if (end > page + self._usable).any():
             raise NotPlainError
@@ -222,6 +221,23 @@ def _affinity(declared: str) -> str:
     if "INT" in declared:
         return "int"
     return "text" if any(word in declared for word in ("CHAR", "CLOB", "TEXT")) else "other"
+
+
+def _row_heads(pages: Bytes, at: Array) -> tuple[Array, Array, Array]:
+    """Of the rows at some positions the record's size, where the rowid is, and where the record begins."""
+    words = windows(pages, at, WORD).view("<u8").ravel()
+    first = pages[at[0] : at[0] + WORD].tolist()
+    sized = 1 if first[0] < 0x80 else 2
+    length = next((n + 1 for n in range(sized, WORD) if first[n] < 0x80), WORD)
+    # Nearly always these numbers take as many bytes in every row: the bits that say so are the same.
+    bits = np.uint64(int.from_bytes(b"\x80" * length, "little"))
+    if first[length - 1] >= 0x80 or first[sized - 1] >= 0x80 or ((words ^ words[0]) & bits).any():
+        size, rowids = varints(pages, at)
+        return size, rowids, _after_varints(pages, rowids)
+    size = (words & np.uint64(0x7F)).view(np.int64)
+    if sized == 2:
+        size = size << 7 | (words >> np.uint64(8) & np.uint64(0x7F)).view(np.int64)
+    return size, at + sized, at + length
 
 
 def _after_varints(pages: Bytes, at: Array) -> Array:

@@ -7,8 +7,9 @@ together by pattern, their values are copied side by side into a matrix, and a c
 
 from __future__ import annotations
 
+import threading
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,9 @@ SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((t - 12) // 2 for t in r
 BYTES = SIZES[:10].tolist()
 WIDTHS = {0: 1, 1: 1, 2: 2, 3: 4, 4: 4, 6: 8, 8: 8}  # bytes of the number that holds so many bytes
 NULL, REAL, ZERO, ONE, TEXT = 0, 7, 8, 9, 13
+
+
+_scratch = threading.local()  # memory that was used before is warm
 
 
 class NotPlainError(Exception):
@@ -98,7 +102,7 @@ class Records:
     @cached_property
     def _matrix(self) -> Bytes:
         """The begin of each row's values, by pattern."""
-        return _windows(self._pages, self._values if self._order is None else self._values[self._order[0]], self._width)
+        return windows(self._pages, self._values if self._order is None else self._values[self._order[0]], self._width)
 
     def is_null(self, place: int) -> bool:
         """Whether a column is NULL in every record."""
@@ -180,7 +184,7 @@ class Records:
         )
 
 
-def _windows(pages: Bytes, at: Array, width: int) -> Bytes:
+def windows(pages: Bytes, at: Array, width: int) -> Bytes:
     """So many bytes from some positions on, one row a position."""
     every = np.ndarray((pages.size - width + 1,), f"V{width}", pages, strides=(1,))
     found: Bytes = every[at].view(np.uint8).reshape(at.size, width)
@@ -189,7 +193,7 @@ def _windows(pages: Bytes, at: Array, width: int) -> Bytes:
 
 def _lists(pages: Bytes, at: Array, width: int) -> Bytes:
     """So many bytes of each list of kinds, filled up with zeros to whole words."""
-    lists = _windows(pages, at, -(-width // WORD) * WORD)
+    lists = windows(pages, at, -(-width // WORD) * WORD)
     lists[:, width:] = 0
     return lists
 
@@ -201,12 +205,16 @@ def _patterns(lists: Bytes) -> tuple[Array, Array | None]:
         One row of each pattern, in the order of their bytes, so that patterns that begin alike are neighbours; and the
         pattern of each row: None where there is one, or where every row is taken for one of its own.
     """
-    words = lists.view(np.uint64)
-    rows = np.arange(len(words))
-    varying = [np.ascontiguousarray(word) for word in words.T if (word != word[0]).any()]
+    rows = np.arange(len(lists))
+    words = list(np.ascontiguousarray(lists.view(np.uint64).T))
+    if int(lists.max()) < 16:  # as of numbers and NULLs: two words are put into one
+        words = [a | b << np.uint64(4) for a, b in zip_longest(words[::2], words[1::2], fillvalue=np.uint64(0))]
+    varying = [word for word in words if (word != word[0]).any()]
     if not varying:
         return rows[:1], None
-    seen = np.empty(1 << SLOTS, np.int64)  # a row of each hash; of others nothing is asked
+    if not hasattr(_scratch, "seen"):
+        _scratch.seen = np.empty(1 << SLOTS, np.int64)
+    seen: Array = _scratch.seen  # a row of each hash; of others nothing is asked
     for factor in FACTORS:
         mixed = varying[0] * np.uint64(factor)
         for word in varying[1:]:
@@ -221,7 +229,7 @@ def _patterns(lists: Bytes) -> tuple[Array, Array | None]:
     first = np.flatnonzero(same == rows)
     if first.size * PATTERN_ROWS > rows.size:
         return rows, None
-    first = first[np.lexsort(words[first].view(">u8").T[::-1])]
+    first = first[np.lexsort(lists[first].view(">u8").T[::-1])]
     seen[slot[first]] = np.arange(first.size)
     return first, seen.take(slot)
 
