@@ -7,6 +7,8 @@ memory. What a recording's tables need is then bounded by the disk, and what is 
 from __future__ import annotations
 
 import itertools
+import mmap
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -188,7 +190,7 @@ class _Filled(_Column):
         if end > self._values.size or values.itemsize > self._values.itemsize:
             self._room = self._room if end <= self._room else 2 * end
             kind = max(values.dtype, self._values.dtype, key=lambda kind: kind.itemsize)
-            larger = np.empty(self._room, kind)
+            larger = _untouched(self._room, kind)
             larger[: self._filled] = self._values[: self._filled]
             self._values = larger
         self._values[self._filled : end] = values
@@ -196,6 +198,19 @@ class _Filled(_Column):
 
     def _whole(self) -> Numbers:
         return self._values[: self._filled]
+
+
+def _untouched(rows: int, kind: np.dtype[Any]) -> Numbers:
+    """Room for a column, straight from the system.
+
+    NumPy would ask for huge pages; where a virtual machine's free memory is its host's, these cost many times as much.
+    """
+    size = max(rows * kind.itemsize, 1)
+    if sys.platform == "win32":
+        memory = mmap.mmap(-1, size)
+    else:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(memory, kind, rows)
 
 
 class _Written(_Column):
