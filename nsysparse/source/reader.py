@@ -25,6 +25,7 @@ ALL_ROWS = 1 << 62
 # Rows decoded at a time, about: with fewer the threads would wait for each other between NumPy's short calls, more do
 # not stay in the processor's cache.
 BATCH_ROWS = 48_000
+BATCH_LEAVES = 1_024  # at most: the first page may hold fewer rows than others
 
 
 def read_columns(file: Path, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes) -> pa.Table:
@@ -115,7 +116,8 @@ def _from_pages(
 
     try:
         on_one = plain.rows_on(leaves[:1])
-        step, many = (min(max(n // on_one, 1), leaves.size) for n in (rows, BATCH_ROWS))
+        step = min(max(rows // on_one, 1), leaves.size)
+        many = min(max(BATCH_ROWS // on_one, 1), BATCH_LEAVES)
         first, last = plain.bounds(leaves)
         notes.watch.begin(table, last - first + 1)
         begun = begin(0, step)

@@ -23,8 +23,9 @@ Numbers = npt.NDArray[np.signedinteger[Any]]
 WORD = 8  # bytes of the longest integer
 WIDEST = 248  # bytes of values that are copied side by side; what lies beyond is fetched row by row
 SLAB_ROWS = (1_024, 256)  # a slab of fewer rows costs more than fetching them one by one: single bytes; longer ones
-PATTERN_ROWS = 8  # with fewer rows a pattern it is not worth to look for patterns
-SLOTS = 16  # bits of a hash of a pattern
+PATTERN_ROWS = 8  # with fewer rows a pattern it is not worth to put them together
+MOST_PATTERNS = 1 << 16
+SLOTS = 18  # bits of a hash of a pattern
 FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)  # odd, of random bits
 
 # Of each kind of value the bytes it takes.
@@ -222,12 +223,12 @@ def _patterns(lists: Bytes) -> tuple[Array, Array | None]:
         slot = (mixed >> np.uint64(64 - SLOTS)).view(np.int64)
         seen[slot] = rows
         same = seen.take(slot)
+        first = np.flatnonzero(same == rows)
+        if first.size * PATTERN_ROWS > rows.size or first.size > MOST_PATTERNS:
+            return rows, None
         if all((word.take(same) == word).all() for word in varying):
             break
     else:
-        return rows, None
-    first = np.flatnonzero(same == rows)
-    if first.size * PATTERN_ROWS > rows.size:
         return rows, None
     first = first[np.lexsort(lists[first].view(">u8").T[::-1])]
     seen[slot[first]] = np.arange(first.size)
