@@ -7,8 +7,10 @@ memory. What a recording's tables need is then bounded by the disk, and what is 
 from __future__ import annotations
 
 import itertools
+import mmap
+import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,11 +20,9 @@ import polars as pl
 import pyarrow as pa
 
 PIECE_ROWS = 1_000_000  # rows worked on at a time
-PLAIN: dict[Any, Any] = {
-    **{pl.Int8: pa.int8(), pl.Int16: pa.int16(), pl.Int32: pa.int32(), pl.Int64: pa.int64()},
-    **{pl.UInt8: pa.uint8(), pl.UInt16: pa.uint16(), pl.UInt32: pa.uint32()},
-}
+PLAIN = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 Index = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.integer[Any]]
 
 
 class Shelf:
@@ -34,9 +34,17 @@ class Shelf:
 
     at_once = 4
 
-    def keep(self, pieces: Iterable[pl.DataFrame]) -> pl.DataFrame:
-        """One table of its pieces; integer columns get the widest type that a piece has."""
-        return pl.concat(pieces, how="vertical_relaxed", rechunk=True)
+    def keep(self, pieces: Iterable[pl.DataFrame], expected: int | None = None) -> pl.DataFrame:
+        """One table of its pieces; integer columns get the widest type that a piece has.
+
+        Args:
+            pieces: At least one.
+            expected: How many rows they have, about: each is then put in its place and forgotten. Where that is not
+                known, all are held until the last has come.
+        """
+        if expected is None:
+            return pl.concat(pieces, how="vertical_relaxed", rechunk=True)
+        return _together(pieces, lambda: _Filled(expected))
 
     def reorder(self, frame: pl.DataFrame, rows: Index) -> pl.DataFrame:
         """Some rows of a table, in a given order."""
@@ -76,15 +84,9 @@ class MappedShelf(Shelf):
         for low in range(0, max(rows, 1), PIECE_ROWS):
             yield slice(low, min(low + PIECE_ROWS, rows))
 
-    def keep(self, pieces: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    def keep(self, pieces: Iterable[pl.DataFrame], expected: int | None = None) -> pl.DataFrame:
         """One table of its pieces, mapped; texts stay in memory."""
-        columns: dict[str, _Column] = {}
-        for piece in pieces:
-            for series in piece:
-                if series.name not in columns:
-                    columns[series.name] = _Column(self._file())
-                columns[series.name].add(series)
-        return pl.DataFrame([column.series(name) for name, column in columns.items()])
+        return _together(pieces, lambda: _Written(self._file()))
 
     def put(self, frame: pl.DataFrame) -> pl.DataFrame:
         """A table, mapped."""
@@ -106,16 +108,33 @@ class MappedShelf(Shelf):
         self._folder.cleanup()
 
 
-class _Column:
-    """One column on its way into a file; texts and truth values stay in memory."""
+def _together(pieces: Iterable[pl.DataFrame], new: Callable[[], _Column]) -> pl.DataFrame:
+    """One table of pieces, each of whose columns is put together by itself."""
+    columns: dict[str, _Column] = {}
+    for piece in pieces:
+        for series in piece:
+            if series.name not in columns:
+                columns[series.name] = new()
+            columns[series.name].add(series)
+    return pl.DataFrame([column.series(name) for name, column in columns.items()])
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: IO[bytes] | None = None
+
+class _Column:
+    """One column that is put together; texts and truth values stay as they are until the end."""
+
+    def __init__(self) -> None:
         self._kept: list[pl.Series] = []
-        self._written: list[tuple[pl.DataType, Any, int]] = []  # type, type of its numbers, rows
+        self._kind: Any = None
         self._nulls: list[tuple[int, npt.NDArray[np.bool_]]] = []
         self._rows = 0
+
+    def _append(self, values: Numbers) -> None:
+        """Put some numbers after those that are there."""
+        raise NotImplementedError
+
+    def _whole(self) -> Numbers:
+        """All numbers, in the widest of their types."""
+        raise NotImplementedError
 
     def add(self, series: pl.Series) -> None:
         """Append a piece."""
@@ -123,37 +142,26 @@ class _Column:
         if numbers.dtype not in PLAIN:
             self._kept.append(series)
             return
+        self._kind = series.dtype
         if series.null_count():
             self._nulls.append((self._rows, series.is_null().to_numpy()))
-        self._file = self._file or self._path.open("wb")
-        numbers.fill_null(0).to_numpy().tofile(self._file)
-        self._written.append((series.dtype, numbers.dtype, series.len()))
+            numbers = numbers.fill_null(0)
+        for chunk in numbers.get_chunks():
+            self._append(chunk.to_numpy())
         self._rows += series.len()
 
     def series(self, name: str) -> pl.Series:
         """All of it."""
-        if self._file is None:
+        if self._kind is None:
             whole: pl.Series = pl.concat(self._kept).rename(name).rechunk()
             return whole
-        self._file.close()
-        widest = max((numbers for _, numbers, _ in self._written), key=lambda t: _numpy(t)().itemsize)
-        if any(numbers != widest for _, numbers, _ in self._written):
-            self._widen(widest)
-        series: pl.Series = _mapped(self._path, widest, self._rows, self._validity())
-        kind = self._written[0][0]
-        if kind.base_type() in (pl.Categorical, pl.Enum):
-            series = series.cat.to(kind)
+        values = self._whole()
+        parts = [self._validity(), pa.py_buffer(values)]
+        series = pl.from_arrow(pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), self._rows, parts))
+        assert isinstance(series, pl.Series)
+        if self._kind.base_type() in (pl.Categorical, pl.Enum):
+            series = series.cat.to(self._kind)
         return series.rename(name)
-
-    def _widen(self, widest: Any) -> None:
-        """Write the file again with one type."""
-        target = self._path.with_suffix(".wide")
-        with self._path.open("rb") as old, target.open("wb") as new:
-            for _, numbers, n in self._written:
-                values = np.frombuffer(old.read(n * _numpy(numbers)().itemsize), _numpy(numbers))
-                values.astype(_numpy(widest)).tofile(new)
-        self._path.unlink()
-        self._path = target
 
     def _validity(self) -> pa.Buffer | None:
         """Arrow's bitmap of what is no NULL."""
@@ -165,14 +173,75 @@ class _Column:
         return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-def _numpy(kind: Any) -> Any:
-    return PLAIN[kind].to_pandas_dtype()
+class _Filled(_Column):
+    """A column in memory.
+
+    Args:
+        room: Rows that are expected; what is not filled takes no memory, for its pages are never touched.
+    """
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self._room, self._filled = room, 0
+        self._values: Numbers = np.empty(0, np.int8)
+
+    def _append(self, values: Numbers) -> None:
+        end = self._filled + values.size
+        if end > self._values.size or values.itemsize > self._values.itemsize:
+            self._room = self._room if end <= self._room else 2 * end
+            kind = max(values.dtype, self._values.dtype, key=lambda kind: kind.itemsize)
+            larger = _untouched(self._room, kind)
+            larger[: self._filled] = self._values[: self._filled]
+            self._values = larger
+        self._values[self._filled : end] = values
+        self._filled = end
+
+    def _whole(self) -> Numbers:
+        return self._values[: self._filled]
 
 
-def _mapped(path: Path, kind: Any, rows: int, validity: pa.Buffer | None) -> pl.Series:
-    if not rows:
-        return pl.Series([], dtype=kind)
-    mapped = np.memmap(path, _numpy(kind), "r", shape=(rows,))
-    series = pl.from_arrow(pa.Array.from_buffers(PLAIN[kind], rows, [validity, pa.py_buffer(mapped)]))
-    assert isinstance(series, pl.Series)
-    return series
+def _untouched(rows: int, kind: np.dtype[Any]) -> Numbers:
+    """Room for a column, straight from the system.
+
+    NumPy would ask for huge pages; where a virtual machine's free memory is its host's, these cost many times as much.
+    """
+    size = max(rows * kind.itemsize, 1)
+    if sys.platform == "win32":
+        memory = mmap.mmap(-1, size)
+    else:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(memory, kind, rows)
+
+
+class _Written(_Column):
+    """A column in a file, which is mapped in the end."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._file: IO[bytes] | None = None
+        self._pieces: list[tuple[np.dtype[Any], int]] = []  # type and rows
+
+    def _append(self, values: Numbers) -> None:
+        self._file = self._file or self._path.open("wb")
+        values.tofile(self._file)
+        self._pieces.append((values.dtype, values.size))
+
+    def _whole(self) -> Numbers:
+        assert self._file is not None
+        self._file.close()
+        widest = max((kind for kind, _ in self._pieces), key=lambda kind: kind.itemsize)
+        if any(kind != widest for kind, _ in self._pieces):
+            self._widen(widest)
+        if not self._rows:  # nothing can be mapped of an empty file
+            return np.empty(0, widest)
+        return np.memmap(self._path, widest, "r", shape=(self._rows,))
+
+    def _widen(self, widest: np.dtype[Any]) -> None:
+        """Write the file again with one type."""
+        target = self._path.with_suffix(".wide")
+        with self._path.open("rb") as old, target.open("wb") as new:
+            for kind, rows in self._pieces:
+                np.frombuffer(old.read(rows * kind.itemsize), kind).astype(widest).tofile(new)
+        self._path.unlink()
+        self._path = target

@@ -36,7 +36,7 @@ OTHERS = st.one_of(INTEGERS, TEXTS, st.floats(allow_nan=False), st.binary(max_si
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tables and small batches too."""
     monkeypatch.setattr(reader, "LEAST_LEAVES", 1)
-    monkeypatch.setattr(reader, "BATCH_LEAVES", 3)
+    monkeypatch.setattr(reader, "BATCH_ROWS", 60)
 
 
 def database(

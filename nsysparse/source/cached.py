@@ -40,6 +40,10 @@ class CachedBackend:
             self.store.put_rows(table, number)
         return number
 
+    def rows_expected(self, table: str) -> int | None:
+        """About how many rows a table has, where that is known."""
+        return self.store.rows(table) or self._backend.rows_expected(table)
+
     def read(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table:
         """Columns of one table, from the cache if they are there."""
         kept = self._get(table, columns)
@@ -140,6 +144,10 @@ class DeferredReport:
     def row_count(self, table: str) -> int:
         """Number of rows of one of the export's tables."""
         return self._backend().row_count(table)
+
+    def rows_expected(self, table: str) -> int | None:
+        """About how many rows a table has, once the report is exported."""
+        return None if self._opened is None else self._opened.rows_expected(table)
 
     def read(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table:
         """Columns of one table."""

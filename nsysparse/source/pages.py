@@ -13,39 +13,22 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-Array = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-Kinds = npt.NDArray[np.integer[Any]]
+from nsysparse.source.records import WORD, Array, Bytes, NotPlainError, Records, varints, windows
 
 INTERIOR, LEAF = 0x05, 0x0D  # kinds of the pages of a table
 LEAF_HEADER, INTERIOR_HEADER = 8, 12
 DEEPEST = 20  # levels that SQLite itself allows
-BATCH_LEAVES = 192  # pages decoded at a time: what they hold stays in the processor's cache
-SLACK = 32_768  # bytes after the last page: a record that is cut short is looked at beyond its end before it is refused
-WORD = 8  # bytes of the longest integer
+MOST_PAGES = 256  # loaded at a time to find the leaves
+SLACK = 1_024  # bytes after the last page: more than is looked at beyond the end of a record
 NO_BYTES = np.zeros(0, np.uint8)
 UTF8 = 1
-
-# Of each kind of value (its "serial type") the bytes it takes.
-SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((t - 12) // 2 for t in range(12, 1 << 14))], np.int64)
-WIDTHS = {0: 1, 1: 1, 2: 2, 3: 4, 4: 4, 6: 8, 8: 8}  # bytes of the number that holds so many bytes
-# Of each width, by how many bits so many bytes from a value's start are too many, for each kind of integer.
-SHIFTS = {w: np.array([8 * max(w - n, 0) for n in SIZES[: 9 + 1].tolist()], f"i{w}") for w in (1, 2, 4, 8)}
-NULL, REAL, ZERO, ONE, TEXT = 0, 7, 8, 9, 13
-
-
-class NotPlainError(Exception):
-    """These pages are SQLite's work."""
 
 
 class PlainTable:
@@ -116,7 +99,7 @@ class PlainTable:
             first = self._load(level[:1])
             if first[0] == LEAF:
                 return level
-            children = [part for low in range(0, level.size, BATCH_LEAVES) for part in self._children(level, low)]
+            children = [part for low in range(0, level.size, MOST_PAGES) for part in self._children(level, low)]
             level = np.concatenate(children)
             if level.size > self._pages:
                 break
@@ -124,7 +107,7 @@ class PlainTable:
 
     def _children(self, level: Array, low: int) -> Iterator[Array]:
         """Children of some interior pages of a level: one before each key, and the rightmost."""
-        pages = self._load(level[low : low + BATCH_LEAVES])
+        pages = self._load(level[low : low + MOST_PAGES])
         for at in range(0, pages.size - SLACK, self._page):
             page = pages[at : at + self._page]
             count = int.from_bytes(page[3:5], "big")
@@ -156,8 +139,12 @@ class PlainTable:
 
     def rows_on(self, leaves: Array) -> int:
         """Number of rows on some leaves."""
-        pages = self._load(leaves)
-        return int(_words(pages, ">u2")[np.arange(leaves.size) * self._page + 3].sum(dtype=np.int64))
+        return int(self._counts(self._load(leaves), leaves.size).sum())
+
+    def _counts(self, pages: Bytes, count: int) -> Array:
+        """Number of rows on each page."""
+        at = np.arange(count) * self._page + 3
+        return pages.take(at).astype(np.int64) << 8 | pages.take(at + 1)
 
     def decode(self, leaves: Array) -> pa.Table:
         """The rows of some leaves.
@@ -169,138 +156,37 @@ class PlainTable:
             NotPlainError: A row, or a page, is not plain.
         """
         pages = self._load(leaves)
-        rowid, begin, end = self._rows(pages, leaves.size)
-        last = max(place for _, place, _ in self._columns)
-        records = _Records(pages, begin, end, last + 1)
-        wanted = {place: (name, kind) for name, place, kind in self._columns}
+        begin, end, rowids = self._rows(pages, leaves.size)
+        records = Records(pages, begin, end, max(place for _, place, _ in self._columns) + 1)
         found: dict[str, pa.Array] = {}
-        for place in range(last + 1):
-            kinds = records.next(place)
-            if place in wanted:
-                name, kind = wanted[place]
-                if kind == "rowid":
-                    if not isinstance(kinds, int) or kinds != NULL:
-                        raise NotPlainError
-                    found[name] = pa.array(rowid)
-                else:
-                    found[name] = records.integers(kinds) if kind == "int" else records.texts(kinds)
-        records.check()
-        return pa.table({name: found[name] for name, _, _ in self._columns})
+        for name, place, kind in self._columns:
+            if kind == "rowid":
+                if not records.is_null(place):
+                    raise NotPlainError
+                found[name] = pa.array(_long_varints(pages, rowids))
+            else:
+                found[name] = records.integers(place) if kind == "int" else records.texts(place)
+        return pa.table(found)
 
     def _rows(self, pages: Bytes, count: int) -> tuple[Array, Array, Array]:
-        """Each row's rowid, where its record begins, and where it ends."""
-        base = np.arange(count) * self._page
-        two = _words(pages, ">u2")
-        rows = two[base + 3].astype(np.int64)
-        if (pages[base] != LEAF).any() or (LEAF_HEADER + 2 * rows > self._usable).any():
+        """Where each row's record begins, where it ends, and where its rowid is."""
+        grid = pages[: count * self._page].reshape(count, self._page)
+        rows = self._counts(pages, count)
+        if (grid[:, 0] != LEAF).any() or (LEAF_HEADER + 2 * rows > self._usable).any():
             raise NotPlainError
-        page = np.repeat(base, rows)
-        slot = np.arange(page.size) - np.repeat(np.cumsum(rows) - rows, rows)
-        cell = two[page + 2 * slot + LEAF_HEADER].astype(np.int64)
+        most = int(rows.max())
+        cells = grid[:, LEAF_HEADER : LEAF_HEADER + 2 * most].view(">u2")
+        cell = cells[np.arange(most) < rows[:, None]].astype(np.int64)
         if not cell.size or cell.max() > self._usable - 4:
             raise NotPlainError
-        size, at = _varints(pages, cell + page)
+        page = np.repeat(np.arange(count) * self._page, rows)
+        size, rowids, begin = _row_heads(pages, cell + page)
         if size.max() > self._usable - 35:  # the record goes on elsewhere
             raise NotPlainError
-        rowid, begin = _long_varints(pages, at)
         end = begin + size
         if (end > page + self._usable).any():
             raise NotPlainError
-        return rowid, begin, end
-
-
-class _Records:
-    """The records of a batch, walked through column by column."""
-
-    def __init__(self, pages: Bytes, begin: Array, end: Array, columns: int) -> None:
-        head = pages[begin]
-        if (head >= 0x80).any():
-            raise NotPlainError
-        self._pages, self._end, self._values = pages, end, begin + head
-        self._kinds, self._listed = _kinds(pages, begin + 1, columns)
-        # The column's value is _shift bytes beyond _value, the next one's _size bytes further.
-        self._value, self._shift = self._values, 0
-        self._size: Array | int = 0
-        if (self._values > end).any():
-            raise NotPlainError
-
-    def next(self, place: int) -> Kinds | int:
-        """On to the next column: its kind in each record; a number where all are of one kind, as is common."""
-        if isinstance(self._size, int):
-            self._shift += self._size
-        else:
-            self._value = self._value + self._size
-        kinds: Kinds = self._kinds[place]
-        first = int(kinds[0])
-        if (kinds == first).all():
-            self._size = int(SIZES[first])
-            if self._size > WORD:
-                self._stop_beyond()
-            return first
-        self._value, self._shift, self._size = self._value + self._shift, 0, SIZES[kinds]
-        self._stop_beyond()
-        return kinds
-
-    def _stop_beyond(self) -> Array:
-        """Where the column ends; in no record beyond the record's end."""
-        end: Array = self._value + (self._shift + self._size)
-        if (end > self._end).any():
-            raise NotPlainError
-        return end
-
-    def check(self) -> None:
-        """Every record is as long as its values.
-
-        Raises:
-            NotPlainError: One had fewer columns, since one was added later; or it is damaged.
-        """
-        end = self._stop_beyond()
-        if (self._listed > self._values).any() or (end != self._end)[self._listed == self._values].any():
-            raise NotPlainError
-
-    def integers(self, kinds: Kinds | int) -> pa.Array:
-        """The column, in the type of its longest value."""
-        rows = self._value.size
-        if isinstance(kinds, int):
-            if kinds == NULL:
-                return pa.nulls(rows, pa.int8())
-            if kinds in (ZERO, ONE):
-                return pa.array(np.full(rows, kinds - ZERO, np.int8))
-            if kinds >= REAL:
-                raise NotPlainError
-            width = WIDTHS[SIZES[kinds]]
-            return pa.array(self._words(width) >> SHIFTS[width][kinds])
-        if ((kinds == REAL) | (kinds > ONE)).any():
-            raise NotPlainError
-        width = WIDTHS[SIZES[kinds].max()]
-        values = self._words(width) >> SHIFTS[width][kinds]
-        for constant in (ZERO, ONE):
-            values[kinds == constant] = constant - ZERO
-        return pa.array(values, mask=kinds == NULL)
-
-    def _words(self, width: int) -> npt.NDArray[np.signedinteger[Any]]:
-        """So many bytes from where the value is, as numbers."""
-        words: npt.NDArray[Any] = _words(self._pages, f">i{width}")[self._shift :][self._value]
-        native = words.dtype.newbyteorder("=")
-        return words.byteswap(inplace=True).view(native) if sys.byteorder == "little" else words.view(native)
-
-    def texts(self, kinds: Kinds | int) -> pa.Array:
-        """The column as it is written, whatever its encoding."""
-        rows = self._value.size
-        if isinstance(kinds, int):
-            if kinds == NULL:
-                return pa.nulls(rows, pa.binary())
-            kinds = np.full(rows, kinds)
-        null = kinds == NULL
-        if (~null & ((kinds < TEXT) | (kinds % 2 == 0))).any():
-            raise NotPlainError
-        sizes = SIZES[kinds]
-        ends = np.concatenate(([0], np.cumsum(sizes)))
-        data = self._pages[np.repeat(self._value + self._shift - ends[:-1], sizes) + np.arange(ends[-1])]
-        valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
-        return pa.Array.from_buffers(
-            pa.binary(), rows, [valid, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
-        )
+        return begin, end, rowids
 
 
 def _layout(
@@ -337,53 +223,44 @@ def _affinity(declared: str) -> str:
     return "text" if any(word in declared for word in ("CHAR", "CLOB", "TEXT")) else "other"
 
 
-def _words(pages: Bytes, kind: str) -> npt.NDArray[Any]:
-    """Every position of the pages as the begin of a number of some bytes."""
-    words: npt.NDArray[Any] = np.ndarray((pages.size - np.dtype(kind).itemsize + 1,), kind, pages, strides=(1,))
-    return words
+def _row_heads(pages: Bytes, at: Array) -> tuple[Array, Array, Array]:
+    """Of the rows at some positions the record's size, where the rowid is, and where the record begins."""
+    words = windows(pages, at, WORD).view("<u8").ravel()
+    first = pages[at[0] : at[0] + WORD].tolist()
+    sized = 1 if first[0] < 0x80 else 2
+    length = next((n + 1 for n in range(sized, WORD) if first[n] < 0x80), WORD)
+    # Nearly always these numbers take as many bytes in every row: the bits that say so are the same.
+    bits = np.uint64(int.from_bytes(b"\x80" * length, "little"))
+    if first[length - 1] >= 0x80 or first[sized - 1] >= 0x80 or ((words ^ words[0]) & bits).any():
+        size, rowids = varints(pages, at)
+        return size, rowids, _after_varints(pages, rowids)
+    size = (words & np.uint64(0x7F)).view(np.int64)
+    if sized == 2:
+        size = size << 7 | (words >> np.uint64(8) & np.uint64(0x7F)).view(np.int64)
+    return size, at + sized, at + length
 
 
-def _varints(pages: Bytes, at: Array) -> tuple[Array, Array]:
-    """Numbers of one or two bytes at some positions, and the positions after them."""
-    first = pages[at].astype(np.int64)
-    two = first >= 0x80
-    if not two.any():
-        return first, at + 1
-    second = pages[at + 1]
-    if (two & (second >= 0x80)).any():
-        raise NotPlainError
-    return np.where(two, (first & 0x7F) << 7 | second, first), at + 1 + two
-
-
-def _kinds(pages: Bytes, at: Array, columns: int) -> tuple[npt.NDArray[Any], Array]:
-    """Kinds of the first values of each record, whose list begins at some positions, and the positions after them.
-
-    Returns:
-        One row a column.
-    """
-    listed = np.lib.stride_tricks.sliding_window_view(pages, columns)[at].T
-    if not (listed >= 0x80).any():
-        return np.ascontiguousarray(listed), at + columns
-    found = []
-    for _ in range(columns):
-        kinds, at = _varints(pages, at)
-        found.append(kinds)
-    return np.stack(found), at
-
-
-def _long_varints(pages: Bytes, at: Array) -> tuple[Array, Array]:
-    """Numbers of up to eight bytes (56 bits) at some positions, and the positions after them."""
-    byte = pages[at]
-    value, after = (byte & 0x7F).astype(np.int64), at + 1
-    more = byte >= 0x80
+def _after_varints(pages: Bytes, at: Array) -> Array:
+    """The positions after numbers of up to eight bytes."""
+    more, after = pages.take(at) >= 0x80, at + 1
     for _ in range(8):
         if not more.any():
-            return value, after
-        byte = pages[after]
-        value = np.where(more, value << 7 | (byte & 0x7F), value)
+            return after
         after += more
-        more &= byte >= 0x80
+        more &= pages.take(after - 1) >= 0x80
     raise NotPlainError
+
+
+def _long_varints(pages: Bytes, at: Array) -> Array:
+    """The numbers of up to eight bytes (56 bits) at some positions."""
+    byte = pages.take(at)
+    value, more = (byte & 0x7F).astype(np.int64), byte >= 0x80
+    while more.any():
+        at = at + more
+        byte = pages.take(at)
+        value = np.where(more, value << 7 | (byte & 0x7F), value)
+        more &= byte >= 0x80
+    return value
 
 
 def _after_varint(page: Bytes, at: int) -> int:

@@ -54,6 +54,10 @@ class ParquetBackend:
         """Number of rows of one of the export's tables."""
         return int(pq.read_metadata(self._files[table]).num_rows)
 
+    def rows_expected(self, table: str) -> int | None:
+        """Number of rows of one of the export's tables."""
+        return self.row_count(table)
+
     def read(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table:
         """Columns of one table as Arrow: int64 and string.
 

@@ -17,10 +17,15 @@ import pyarrow as pa
 from nsysparse.errors import SchemaError
 from nsysparse.source import statements
 from nsysparse.source.columns import ReadNotes, checked, connect
-from nsysparse.source.pages import BATCH_LEAVES, Array, NotPlainError, PlainTable
+from nsysparse.source.pages import PlainTable
+from nsysparse.source.records import Array, NotPlainError
 
 LEAST_LEAVES = 16  # a table of fewer pages is read by a statement before its pages are found
 ALL_ROWS = 1 << 62
+# Rows decoded at a time, about: with fewer the threads would wait for each other between NumPy's short calls, more do
+# not stay in the processor's cache.
+BATCH_ROWS = 48_000
+BATCH_LEAVES = 1_024  # at most: the first page may hold fewer rows than others
 
 
 def read_columns(file: Path, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes) -> pa.Table:
@@ -106,11 +111,13 @@ def _from_pages(
 
     def begin(low: int, step: int) -> list[tuple[Array, Future[pa.Table | None]]]:
         piece = leaves[low : low + step]
-        batches = [piece[at : at + BATCH_LEAVES] for at in range(0, piece.size, BATCH_LEAVES)]
+        batches = [piece[at : at + many] for at in range(0, piece.size, many)]
         return [(batch, pool.submit(decode, batch)) for batch in batches]
 
     try:
-        step = min(max(rows // plain.rows_on(leaves[:1]), 1), leaves.size)
+        on_one = plain.rows_on(leaves[:1])
+        step = min(max(rows // on_one, 1), leaves.size)
+        many = min(max(BATCH_ROWS // on_one, 1), BATCH_LEAVES)
         first, last = plain.bounds(leaves)
         notes.watch.begin(table, last - first + 1)
         begun = begin(0, step)

@@ -21,10 +21,12 @@ import pyarrow as pa
 from nsysparse.errors import SourceError
 from nsysparse.source.columns import ReadNotes, connect, quoted, uri_of
 from nsysparse.source.reader import read_chunks, read_columns
+from nsysparse.source.statements import row_bounds
 
 MAGIC = b"SQLite format 3\x00"
 LFS = b"version https://git-lfs"
 WAL_MAGIC = (0x377F0682, 0x377F0683)
+LEAST_ROW_BYTES = 5  # what the shortest row takes in a file
 EXPORT_HINT = "make one with: nsys export --type sqlite --output trace.sqlite report.nsys-rep"
 
 
@@ -115,6 +117,15 @@ class SqliteBackend:
             raise SourceError(f"table {table} of {self.path.name} is damaged: {error}", "export it again") from error
         finally:
             connection.close()
+
+    def rows_expected(self, table: str) -> int | None:
+        """Rows of a table by its first and last rowid: what nsys wrote has no gaps."""
+        try:
+            bounds = row_bounds(self._opened, table)
+        except sqlite3.DatabaseError:
+            return None
+        rows = 0 if bounds is None else bounds[1] - bounds[0] + 1
+        return rows if 0 < rows <= self.size_bytes // LEAST_ROW_BYTES else None
 
     def read(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table:
         """Columns of one table as Arrow; see :func:`nsysparse.source.reader.read_columns`."""

@@ -59,7 +59,7 @@ def read_chunks(
     file: Path, table: str, columns: Mapping[str, tuple[str, str]], notes: ReadNotes, rows: int
 ) -> Generator[pa.Table]:
     """As :func:`nsysparse.source.reader.read_chunks`; one piece where the table has no rowids."""
-    bounds = _row_bounds(file, table)
+    bounds = row_bounds(file, table)
     if bounds is None:
         yield read_columns(file, table, columns, notes, threads=1)
         return
@@ -137,7 +137,7 @@ def _fetch_all(
             raise
 
 
-def _row_bounds(file: Path, table: str) -> tuple[int, int] | None:
+def row_bounds(file: Path, table: str) -> tuple[int, int] | None:
     """First and last rowid; None for an empty table or one without rowids."""
     connection = connect(file)
     try:
@@ -157,7 +157,7 @@ def _row_bounds(file: Path, table: str) -> tuple[int, int] | None:
 
 def _row_ranges(file: Path, table: str, threads: int) -> list[tuple[int, int] | None]:
     """Ranges of rowid to read in parallel; one None for a small table or one without rowids."""
-    bounds = _row_bounds(file, table)
+    bounds = row_bounds(file, table)
     if bounds is None or bounds[1] - bounds[0] < PARALLEL_ROWS or threads < 2:
         return [None]
     return _split(bounds, threads)

@@ -48,6 +48,9 @@ class Backend(Protocol):
     def row_count(self, table: str) -> int:
         """Number of rows of one of the export's tables."""
 
+    def rows_expected(self, table: str) -> int | None:
+        """About how many rows one of the export's tables has; None: it takes long to find out."""
+
     def read(self, table: str, columns: Mapping[str, tuple[str, str]]) -> pa.Table:
         """Columns of one table: result name to (export column, ``int``, ``text`` or ``blob``)."""
 
@@ -137,9 +140,10 @@ class Trace:
             name: A key of :data:`nsysparse.schema.TABLES`.
             keep: Columns that stay Int64; every other integer column gets the smallest type that holds its values.
         """
-        if name in self._frames or not schema.TABLES[name].source(self.tables):
+        source = schema.TABLES[name].source(self.tables)
+        if name in self._frames or not source:
             return self.frame(name)
-        frame = self.shelf.keep(self._shrunk(name, keep))
+        frame = self.shelf.keep(self._shrunk(name, keep), self.backend.rows_expected(source))
         if frame.height > CHUNK_ROWS:
             give_back()
         return frame
@@ -296,13 +300,15 @@ class Trace:
 
 
 def _small(column: pl.Series) -> pl.Series:
-    """In the smallest type that holds its values."""
-    return column.shrink_dtype() if column.null_count() < column.len() else column.cast(pl.Int8)
+    """In the smallest type that holds its values; what comes narrow is as narrow as it can be."""
+    if column.null_count() == column.len():
+        column = column.cast(pl.Int8)
+    return column if column.dtype != pl.Int64 else column.shrink_dtype()
 
 
 def _canonical(arrow: pa.Table, table: schema.Table) -> pl.DataFrame:
     """All columns of a canonical table, in its order, of what an export has of it."""
-    frame = pl.from_arrow(arrow)
+    frame = pl.from_arrow(arrow, rechunk=False)  # whoever keeps it puts the chunks together
     assert isinstance(frame, pl.DataFrame)
     defaults = {c.name: c.default for c in table.columns}
     return frame.with_columns(
