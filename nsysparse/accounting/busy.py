@@ -119,26 +119,73 @@ def _pending(kernels: pl.DataFrame) -> Intervals:
     return Intervals.union_of(known["call_end_ns"], known["start_ns"])
 
 
-def in_window(frame: pl.DataFrame, window: Window) -> pl.DataFrame:
-    """The operations that touch a window.
-
-    Adds ``from_ns`` and ``to_ns`` (clipped times) and ``counted`` (it starts inside: its number and bytes belong here).
-    """
+def touching(frame: pl.DataFrame, window: Window) -> tuple[pl.DataFrame, int]:
+    """The operations that touch a window, and how many of them, the first ones, start before it."""
     low, high = window.start_ns, window.end_ns
     start, end = times(frame["start_ns"]), times(frame["end_ns"])
     first, after = (int(i) for i in np.searchsorted(start, (low, high)))  # rows are by start
     before = np.flatnonzero(end[:first] > low)
     if not before.size or before[0] == first - before.size:  # one piece, as it mostly is: nothing is copied
-        part = frame[first - before.size : after]
-    else:
-        part = pl.concat([frame[before], frame[first:after]], rechunk=True)
-    counted = pl.Series(np.arange(part.height) >= before.size)
-    ends_inside = not part.height or int(times(part["end_ns"]).max()) <= high
-    return part.with_columns(
-        from_ns=pl.col("start_ns") if not before.size else pl.col("start_ns").clip(lower_bound=low),
-        to_ns=pl.col("end_ns") if ends_inside else pl.col("end_ns").clip(upper_bound=high),
-        counted=counted,
-    )
+        return frame[first - before.size : after], before.size
+    return pl.concat([frame[before], frame[first:after]], rechunk=True), before.size
+
+
+def in_window(frame: pl.DataFrame, window: Window) -> pl.DataFrame:
+    """The operations that touch a window.
+
+    Adds ``from_ns`` and ``to_ns`` (clipped times) and ``counted`` (it starts inside: its number and bytes belong here).
+    """
+    part, before = touching(frame, window)
+    return part.hstack([*clipped_times(part, window), starts_inside(part, before)])
+
+
+def clipped_times(part: pl.DataFrame, window: Window) -> list[pl.Series]:
+    """``from_ns`` and ``to_ns`` of operations that touch a window: the columns themselves where nothing is clipped."""
+    low, high, start, end = window.start_ns, window.end_ns, part["start_ns"], part["end_ns"]
+    cut = bool(part.height) and start[0] < low  # rows are by start
+    ends_inside = not part.height or int(times(end).max()) <= high
+    return [
+        (start.clip(lower_bound=low) if cut else start).alias("from_ns"),
+        (end if ends_inside else end.clip(upper_bound=high)).alias("to_ns"),
+    ]
+
+
+def starts_inside(part: pl.DataFrame, before: int) -> pl.Series:
+    """``counted`` of :func:`in_window` for what :func:`touching` returns."""
+    return pl.Series("counted", np.arange(part.height) >= before)
+
+
+def clipped(part: pl.DataFrame, window: Window) -> Times:
+    """How long each of the operations that touch a window lasted inside it, ns."""
+    start, end = times(part["start_ns"]), times(part["end_ns"])
+    took = end - start
+    before = int(np.searchsorted(start, window.start_ns))  # rows are by start
+    took[:before] -= window.start_ns - start[:before]
+    if end.size and end.max() > window.end_ns:
+        took -= np.maximum(end - window.end_ns, 0)
+    return took
+
+
+@dataclass(frozen=True)
+class Inside:
+    """The operations of one device that touch a window, as :func:`in_window` returns them.
+
+    Attributes:
+        kernels: Without clipped times, which would be columns of millions of rows that little is asked of.
+        copies: See :func:`nsysparse.accounting.copies.detail_copies`.
+        memsets: They.
+        graphs: They.
+    """
+
+    kernels: pl.DataFrame
+    copies: pl.DataFrame
+    memsets: pl.DataFrame
+    graphs: pl.DataFrame
+
+    @property
+    def sent(self) -> dict[str, pl.DataFrame]:
+        """What calls sent, by kind."""
+        return {"kernels": self.kernels, "copies": self.copies, "memsets": self.memsets, "graphs": self.graphs}
 
 
 def exposed_parts(copies: pl.DataFrame, busy: Busy) -> Times:

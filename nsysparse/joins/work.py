@@ -70,6 +70,11 @@ class Work:
         return _runs(self.calls["thread"])
 
     @property
+    def threads(self) -> list[int]:
+        """The threads that made CUDA calls, ascending."""
+        return list(self._by_thread)
+
+    @property
     def processes(self) -> pl.Series:
         """The processes that made CUDA calls."""
         threads = pl.DataFrame({"thread": list(self._by_thread)}, schema={"thread": pl.Int64})
