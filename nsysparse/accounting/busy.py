@@ -115,8 +115,11 @@ def union_by_thread(frame: pl.DataFrame) -> dict[int, Intervals]:
 
 def _pending(kernels: pl.DataFrame) -> Intervals:
     """When some kernel had been submitted (its launch had returned) and had not started."""
-    known = kernels.select("call_end_ns", "start_ns").drop_nulls()
-    return Intervals.union_of(known["call_end_ns"], known["start_ns"])
+    returned, start = kernels["call_end_ns"], kernels["start_ns"]
+    if returned.null_count():
+        known = returned.is_not_null()
+        returned, start = returned.filter(known), start.filter(known)
+    return Intervals.union_of(returned, start)
 
 
 def touching(frame: pl.DataFrame, window: Window) -> tuple[pl.DataFrame, int]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import polars as pl
 
 from nsysparse import schema
 from nsysparse.accounting.busy import Busy, exposed_parts, in_window
-from nsysparse.accounting.grouping import add_up, masked, number_rows, over
+from nsysparse.accounting.grouping import add_up, filled, given, masked, number_rows, over
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Index, Intervals, Times, times
 from nsysparse.joins.work import Work
@@ -93,21 +96,35 @@ def _peers(copies: pl.DataFrame, work: Work) -> pl.Series:
 def _named(rows: pl.DataFrame, column: str, names: dict[int, str]) -> pl.Series:
     """Names of the codes in a column; put together once a distinct code."""
     number, first = number_rows(rows, [column])
-    codes = rows[column].gather(first).to_list()
+    codes = rows[column][first].to_list()
     texts = ["n/a" if code is None else names.get(code, f"kind {code}") for code in codes]
-    return pl.Series(texts, dtype=pl.String).gather(number)
+    return pl.Series(texts, dtype=pl.String)[number]
 
 
 FINE = ("kind", "src_kind", "dst_kind", "peer", "api", "thread", "path", "path_by")
-NAMED = ("kind_name", "src", "dst", "peer", "thread")
+KEYS = {  # what copies are grouped by, and its type
+    **dict.fromkeys(("kind_name", "src", "dst", "peer", "api", "path_by", "nvtx", "thread_name"), pl.String),
+    **dict.fromkeys(("thread", "pid"), pl.Int64),
+}
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Copies in groups.
+
+    Attributes:
+        columns: Names of what they are grouped by, of KEYS.
+        keys: What tells each group from the others.
+        number: Number of each copy's group.
+    """
+
+    columns: tuple[str, ...]
+    keys: list[tuple[Any, ...]]
+    number: Index
 
 
 class CopyGroups:
-    """Copies by all that any table groups them by: groups of groups are found among few rows.
-
-    Attributes:
-        keys: One row a group: NAMED, ``api``, ``path_by``, ``nvtx`` (text of the path), ``pid`` and ``thread_name``.
-    """
+    """Copies by all that any table groups them by: groups of groups are found among few rows."""
 
     def __init__(self, copies: pl.DataFrame, work: Work, threads: pl.DataFrame) -> None:
         """Number them.
@@ -118,20 +135,19 @@ class CopyGroups:
             threads: Those that feed the device: ``thread``, ``pid`` and ``name``.
         """
         self._fine, first = number_rows(copies, FINE)
-        known = {t: (pid, name) for t, pid, name in threads.select("thread", "pid", "name").iter_rows()}
-        keys = copies.select(*NAMED, "api", "path_by", "path")[first]
-        owners = [known.get(t, (None, None)) for t in keys["thread"].to_list()]
-        self.keys = keys.with_columns(
-            pl.col("api", "path_by").cast(pl.String),
-            work.ranges.paths["text"].gather(keys["path"]).alias("nvtx"),
-            pl.Series("pid", [pid for pid, _ in owners], pl.Int64),
-            pl.Series("thread_name", [name for _, name in owners], pl.String),
-        )
+        known = dict(zip(threads["thread"], zip(threads["pid"], threads["name"], strict=True), strict=True))
+        columns = {c: copies[c][first].to_list() for c in ("kind_name", "src", "dst", "peer", "thread")}
+        columns |= {c: copies[c][first].cast(pl.String).to_list() for c in ("api", "path_by")}
+        columns["nvtx"] = work.ranges.paths["text"][copies["path"].to_numpy()[first]].to_list()
+        owners = [known.get(t, (None, None)) for t in columns["thread"]]
+        self._columns = columns | {"pid": [pid for pid, _ in owners], "thread_name": [name for _, name in owners]}
 
-    def by(self, columns: list[str]) -> tuple[pl.DataFrame, Index]:
-        """The distinct combinations of some columns of ``keys``, and the number of each copy's."""
-        coarse, first = number_rows(self.keys, columns)
-        return self.keys.select(columns)[first], coarse[self._fine]
+    def by(self, *columns: str) -> Groups:
+        """The copies by some of KEYS; a loop over the groups of all, not over copies."""
+        number: dict[tuple[Any, ...], int] = {}
+        keys = zip(*(self._columns[c] for c in columns), strict=True)
+        coarse = np.fromiter((number.setdefault(key, len(number)) for key in keys), np.int64)
+        return Groups(columns, list(number), coarse[self._fine])
 
 
 class CopySums:
@@ -148,27 +164,23 @@ class CopySums:
         self._window, self._requests = window, requests
         counted, size = copies["counted"].to_numpy(), copies["bytes"]
         self._counted = slice(None) if counted.all() else np.flatnonzero(counted)
-        self._number = copies["copy_count"].fill_null(0).to_numpy()[self._counted]
-        self._size = size.fill_null(0).to_numpy()
+        self._number = filled(copies["copy_count"])[self._counted]
+        self._size = filled(size)
         self._took = times(copies["end_ns"]) - times(copies["start_ns"])
         self._clipped = times(copies["to_ns"]) - times(copies["from_ns"])
         self._exposed = times(copies["exposed_ns"])
-        sized = np.flatnonzero(counted & size.is_not_null().to_numpy())
+        sized = np.flatnonzero(counted & given(size))
         self._by_size = sized[np.argsort(self._size[sized], kind="stable")]
         large = (self._size >= LARGE_COPY) & (self._took > 0) & counted
-        self._large = np.flatnonzero(large & size.is_not_null().to_numpy())
-        self._called = np.flatnonzero(counted & copies["in_call_ns"].is_not_null().to_numpy())
-        self._in_call = times(copies["in_call_ns"].gather(self._called))
-        call = copies["call"].gather(self._called).to_numpy()
+        self._large = np.flatnonzero(large & given(size))
+        self._called = np.flatnonzero(counted & given(copies["in_call_ns"]))
+        self._in_call = filled(copies["in_call_ns"])[self._called]
+        call = filled(copies["call"], -1)[self._called]
         # A batch of copies is one call: its time counts once.
         self._batches = None if np.unique(call).size == call.size else call
 
-    def table(self, keys: pl.DataFrame, group: Index) -> pl.DataFrame:
+    def table(self, groups: Groups) -> pl.DataFrame:
         """The copies in groups.
-
-        Args:
-            keys: What tells the groups apart, a row each.
-            group: Number of each copy's group.
 
         Returns:
             The group columns, then ``count`` (copies; a batched record counts as the copies it stands for), ``bytes``,
@@ -177,15 +189,16 @@ class CopySums:
             ``in_call_ns``, ``call_bandwidth`` (bytes/s of time in the call), ``best_bandwidth`` (of the best single
             copy of at least 1 MB), ``bytes_per_request``. Groups with the most exposed time first.
         """
-        n, counted = keys.height, group[self._counted]
+        n, group = len(groups.keys), groups.number
+        exposed, counted = add_up(self._exposed, group, n), group[self._counted]
         size, took = (add_up(v[self._counted], counted, n) for v in (self._size, self._took))
-        exposed = add_up(self._exposed, group, n)
         in_call, called = self._in_calls(group, n)
         call_bandwidth = _rates(called, in_call)
         best = np.full(n, -1.0)
         np.maximum.at(best, group[self._large], self._size[self._large] * 1e9 / self._took[self._large])
         each = over(size, self._requests) if self._requests else [None] * n
-        table = keys.hstack(
+        schema = {c: KEYS[c] for c in groups.columns}
+        table = pl.DataFrame(groups.keys, schema=schema, orient="row").hstack(
             [
                 pl.Series("count", add_up(self._number, counted, n)),
                 pl.Series("bytes", size),
@@ -194,14 +207,16 @@ class CopySums:
                 pl.Series("exposed_ratio", over(exposed, self._window.length_ns)),
                 *self._sizes(group, n),
                 _rates(size, took).alias("bandwidth"),
-                masked("in_call_ns", in_call, call_bandwidth.is_not_null().to_numpy()),
+                masked("in_call_ns", in_call, given(call_bandwidth)),
                 call_bandwidth.alias("call_bandwidth"),
                 masked("best_bandwidth", best, best >= 0),
                 pl.Series("bytes_per_request", each, pl.Float64),
             ]
         )
-        descending = [True, True, *([False] * keys.width)]
-        return table.sort("exposed_ns", "bytes", *keys.columns, descending=descending, nulls_last=True)
+        if n < 2:
+            return table
+        descending = [True, True, *([False] * len(schema))]
+        return table.sort("exposed_ns", "bytes", *schema, descending=descending, nulls_last=True)
 
     def _in_calls(self, group: Index, n: int) -> tuple[Times, Times]:
         """Time in the calls of each group's copies, and the bytes of those that have one."""
@@ -234,7 +249,7 @@ def busy_by_kind(copies: pl.DataFrame) -> pl.DataFrame:
     """Union of the copies of each kind: ``kind``, ``busy_ns``."""
     number, first = number_rows(copies, ["kind_name"])
     start, end = times(copies["from_ns"]), times(copies["to_ns"])
-    kinds = copies["kind_name"].gather(first).to_list()
+    kinds = copies["kind_name"][first].to_list()
     busy = sorted((k, Intervals.union_of(start[number == i], end[number == i]).length) for i, k in enumerate(kinds))
     return pl.DataFrame(busy, schema={"kind": pl.String, "busy_ns": pl.Int64}, orient="row")
 
@@ -246,18 +261,17 @@ def size_histogram(copies: pl.DataFrame) -> pl.DataFrame:
         ``kind``, ``from_bytes`` (the class holds sizes from it to below twice it; 0 holds empty copies), ``count``,
         ``bytes``, ``time_ns``, ``bandwidth`` (bytes/s of GPU time).
     """
-    rows = copies.select("kind_name", "bytes", "copy_count", took=pl.col("end_ns") - pl.col("start_ns"))
+    rows = copies[["kind_name", "bytes", "copy_count", "start_ns", "end_ns"]]
     rows = rows if copies["counted"].all() else rows.filter(copies["counted"])
-    size = pl.col("bytes")
-    exponent = size.cast(pl.Float64).log(2).floor().cast(pl.Int64)
-    classes = rows.select(
-        kind="kind_name", from_bytes=pl.when(size <= 0).then(0).otherwise(pl.lit(2, pl.Int64).pow(exponent))
-    )
+    size, took = rows["bytes"], times(rows["end_ns"]) - times(rows["start_ns"])
+    large = filled(size) > 0
+    exponent = np.where(large, filled(size.cast(pl.Float64).log(2).floor()), 0).astype(np.int64)
+    from_bytes = np.where(large, np.left_shift(1, exponent), 0)
+    classes = pl.DataFrame({"kind": rows["kind_name"], "from_bytes": masked("from_bytes", from_bytes, given(size))})
     number, first = number_rows(classes, classes.columns)
-    count, moved, took = (add_up(rows[c], number, first.size) for c in ("copy_count", "bytes", "took"))
-    sums = [pl.Series("count", count), pl.Series("bytes", moved), pl.Series("time_ns", took)]
-    table = classes[first].hstack([*sums, _rates(moved, took).alias("bandwidth")])
-    return table.sort("kind", "from_bytes")
+    count, moved, spent = (add_up(v, number, first.size) for v in (rows["copy_count"], size, took))
+    sums = [pl.Series("count", count), pl.Series("bytes", moved), pl.Series("time_ns", spent)]
+    return classes[first].hstack([*sums, _rates(moved, spent).alias("bandwidth")]).sort("kind", "from_bytes")
 
 
 def table_memsets(memsets: pl.DataFrame) -> pl.DataFrame:
@@ -275,7 +289,7 @@ def _by_code(rows: pl.DataFrame, name: str, column: str, names: dict[int, str]) 
     kinds = _named(rows, column, names).alias(name).to_frame()
     number, first = number_rows(kinds, [name])
     counted, n = rows["counted"].to_numpy(), first.size
-    size = rows["bytes"].fill_null(0).to_numpy()[counted]
+    size = filled(rows["bytes"])[counted]
     sums = {
         "count": add_up(counted, number, n),
         "bytes": add_up(size, number[counted], n),

@@ -15,6 +15,7 @@ from nsysparse.accounting import copies as copying
 from nsysparse.accounting import idle as idling
 from nsysparse.accounting import kernels as running
 from nsysparse.accounting.busy import Busy, Inside, clipped_times, in_window, measure_busy
+from nsysparse.accounting.grouping import filled, given
 from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host, measure_host
 from nsysparse.accounting.loading import Loading, StartUp, find_loading, find_startup
 from nsysparse.accounting.nvtx import table_paths, table_start_end
@@ -266,7 +267,7 @@ def _copy_tables(
     }
     threads, window = host.threads["thread"], busy.window
     samples = activity.samples(threads, window.start_ns, window.end_ns)
-    return {name: sums.table(*groups.by(columns)) for name, columns in by.items()} | {
+    return {name: sums.table(groups.by(*columns)) for name, columns in by.items()} | {
         "copy_busy": copying.busy_by_kind(copies),
         "copy_sizes": copying.size_histogram(copies),
         "sampling": table_sampling(copies, groups, busy, threads, samples, options.sampling_hz),
@@ -281,14 +282,14 @@ def _longest(gaps: pl.DataFrame, work: Work, host: Host, n: int = 100) -> pl.Dat
     activities = [*ACTIVITIES, NOTHING, idling.UNKNOWN_THREAD]
     longest = gaps[rows]
     spent = longest.select(activities).to_numpy().astype(np.int64)
-    path, _ = work.ranges.path_of(longest["thread"].fill_null(0), longest["start_ns"])  # when the gap began
-    path = np.where(longest["thread"].is_not_null().to_numpy(), path, 0)
-    names = dict(host.threads.select("thread", "name").iter_rows())
+    path, _ = work.ranges.path_of(pl.Series(filled(longest["thread"])), longest["start_ns"])  # when the gap began
+    path = np.where(given(longest["thread"]), path, 0)
+    names = dict(zip(host.threads["thread"], host.threads["name"], strict=True))
     return longest.select(
         *("start_ns", "end_ns", "gap_ns"),
         pl.Series("thread_name", [names.get(t) for t in longest["thread"]], pl.String),
         pl.col("next").cast(pl.String),
-        work.ranges.paths["text"].gather(path).alias("nvtx"),
+        work.ranges.paths["text"][path].alias("nvtx"),
         pl.Series("most", [activities[i] for i in spent.argmax(axis=1)] if rows.size else [], pl.String),
         pl.Series("most_ns", spent.max(axis=1, initial=0)),
     )

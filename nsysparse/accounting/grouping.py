@@ -43,6 +43,16 @@ def number_rows(rows: pl.DataFrame, by: Sequence[str]) -> tuple[Index, Index]:
     return (code if there.all() else (np.cumsum(there) - 1)[code]), row[there]
 
 
+def filled(values: pl.Series, value: int = 0) -> npt.NDArray[Any]:
+    """A column as an array, NULLs as some value; what holds none, as most columns, costs no query."""
+    return (values.fill_null(value) if values.null_count() else values).to_numpy()
+
+
+def given(values: pl.Series) -> npt.NDArray[np.bool_]:
+    """Which rows of a column are not NULL."""
+    return values.is_not_null().to_numpy() if values.null_count() else np.ones(values.len(), np.bool_)
+
+
 def _dense(code: Index) -> tuple[Index, int]:
     distinct, number = np.unique(code, return_inverse=True)
     return number.ravel(), distinct.size
@@ -79,7 +89,7 @@ def add_up(values: pl.Series | npt.NDArray[Any], number: npt.NDArray[Any], n: in
         n: How many numbers there are.
     """
     if isinstance(values, pl.Series):
-        values = (values.fill_null(0) if values.null_count() else values).to_numpy()
+        values = filled(values)
     if values.dtype == np.bool_:
         return np.bincount(number[values], minlength=n)
     most = max(abs(int(values.min(initial=0))), abs(int(values.max(initial=0))))

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.busy import Busy
-from nsysparse.accounting.grouping import add_up, masked, over, rows_of
+from nsysparse.accounting.grouping import add_up, filled, given, masked, over, rows_of
 from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host
 from nsysparse.intervals import Index, Intervals, Times, pairs, times
 from nsysparse.joins.work import GPU_TABLES, Work
@@ -74,17 +74,18 @@ def _ended_by(work: Work, idle: Intervals) -> tuple[Times, Bools, pl.Series, Boo
         gap, row = _starting_at(times(frame["start_ns"]), idle.end)
         if not gap.size:
             continue
-        sender, call, end = (frame[c].gather(row) for c in ("thread", "call", "call_end_ns"))
-        np.maximum.at(returned, gap, end.fill_null(NEVER).to_numpy())
-        waited[gap[work.calls["waits"].gather(call).fill_null(False).to_numpy()]] = True
+        sender, call, end = (frame[c][row] for c in ("thread", "call", "call_end_ns"))
+        np.maximum.at(returned, gap, filled(end, NEVER))
+        sent = np.flatnonzero(given(call))
+        waited[gap[sent[work.calls["waits"][filled(call)[sent]].to_numpy()]]] = True
         # Of operations that start together the first of the first kind names the thread.
         first = np.flatnonzero((np.diff(gap, prepend=-1) > 0) & (kind[gap] == len(GPU_TABLES)))
         kind[gap[first]] = number
-        thread[gap[first]] = sender.fill_null(0).to_numpy()[first]
-        known[gap[first]] = sender.is_not_null().to_numpy()[first]
+        thread[gap[first]] = filled(sender)[first]
+        known[gap[first]] = given(sender)[first]
     nothing_sent = all(getattr(work, name).is_empty() for name in GPU_TABLES)
     last = None if nothing_sent else "migrations"
-    following = pl.Series("next", [*GPU_TABLES, last], pl.Enum([*GPU_TABLES, "migrations"])).gather(kind)
+    following = pl.Series("next", [*GPU_TABLES, last], pl.Enum([*GPU_TABLES, "migrations"]))[kind]
     return thread, known, following, (returned == NEVER) | (returned > idle.start), waited
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nsysparse.accounting.grouping import filled
 from nsysparse.accounting.windows import Window, whole_window
 from nsysparse.intervals import times
 from nsysparse.joins.work import Work
@@ -40,8 +41,8 @@ class Loading:
 def find_loading(work: Work) -> Loading | None:
     """The loading phase of one device, or None."""
     copies = work.copies
-    to_device = np.flatnonzero((copies["kind"] == 1).fill_null(False).to_numpy())
-    size = copies["bytes"].fill_null(0).to_numpy()[to_device]
+    to_device = np.flatnonzero(filled(copies["kind"]) == 1)
+    size = filled(copies["bytes"])[to_device]
     total = int(size.sum())
     whole = whole_window(work) if total >= LEAST_BYTES and work.kernels.height else None
     if whole is None:

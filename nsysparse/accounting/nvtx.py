@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from nsysparse.accounting.busy import Busy, Inside, clipped
-from nsysparse.accounting.grouping import add_up, masked, number_rows
+from nsysparse.accounting.grouping import add_up, filled, masked, number_rows
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Index, Times
 from nsysparse.joins.nesting import FOREVER
@@ -68,7 +68,7 @@ def _own_figures(inside: Inside, window: Window) -> tuple[pl.DataFrame, dict[str
         "kernels": add_up(counted["kernels"], of["kernels"], n),
         "kernel_ns": add_up(clipped(inside.kernels, window), of["kernels"], n),
         "copies": add_up(copies["copy_count"].to_numpy()[begun], group[begun], n),
-        "copy_bytes": add_up(copies["bytes"].fill_null(0).to_numpy()[begun], group[begun], n),
+        "copy_bytes": add_up(filled(copies["bytes"])[begun], group[begun], n),
         "copy_ns": add_up(clipped(copies, window), group, n),
         "exposed_ns": add_up(copies["exposed_ns"], group, n),
         "memsets": add_up(counted["memsets"], of["memsets"], n),

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.busy import Busy, Inside, clipped
-from nsysparse.accounting.grouping import add_up, masked, rows_of
+from nsysparse.accounting.grouping import add_up, filled, given, masked, rows_of
 from nsysparse.accounting.host import Activity
 from nsysparse.accounting.windows import Repeats, Window, match_ranges, ranges_in
 from nsysparse.errors import UsageError
@@ -150,7 +150,7 @@ def _copy_figures(copies: pl.DataFrame, number: Index, n: int) -> dict[str, Time
     """What the copies of each request moved, and how long they took."""
     kind, counted = copies["kind_name"], copies["counted"].to_numpy()
     into, out = (kind == "HtoD").to_numpy(), (kind == "DtoH").to_numpy()
-    size = copies["bytes"].fill_null(0).to_numpy()
+    size = filled(copies["bytes"])
 
     def total(values: npt.NDArray[Any], chosen: npt.NDArray[np.bool_] | None = None) -> Times:
         rows = slice(None) if chosen is None or chosen.all() else np.flatnonzero(chosen)
@@ -185,12 +185,12 @@ class _Owner:
             return np.empty(0, np.int64)
         # A call placed "in time" belongs to the request of the thread whose range it was placed in.
         placed = (ops["path_by"] == IN_TIME).to_numpy()
-        thread = ops["thread"].fill_null(0).to_numpy()
+        thread = filled(ops["thread"])
         if placed.any():
             thread = thread.copy()
             thread[placed] = self._thread_of_range.gather(ops["range"].filter(placed)).to_numpy()
-        row = self._nesting.rows_of(self._nesting.enclosing(thread, ops["call_start_ns"].fill_null(0)))
-        found = (row >= 0) & ops["call"].is_not_null().to_numpy()
+        row = self._nesting.rows_of(self._nesting.enclosing(thread, filled(ops["call_start_ns"])))
+        found = (row >= 0) & given(ops["call"])
         return times(np.where(found, self._rows[np.maximum(row, 0)] if self._rows.size else -1, -1))
 
 

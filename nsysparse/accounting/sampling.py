@@ -17,7 +17,7 @@ import polars as pl
 
 from nsysparse.accounting.busy import Busy
 from nsysparse.accounting.copies import CopyGroups
-from nsysparse.accounting.grouping import rows_of
+from nsysparse.accounting.grouping import filled, given, rows_of
 from nsysparse.intervals import Index, Intervals, Times, times
 
 RATES_HZ = (10, 100, 1000)
@@ -56,11 +56,11 @@ def table_sampling(
     window = busy.window
     length, total_busy = window.length_ns, busy.everything.length
     taken = sum(when.size for when in samples.values())
-    keys, group = groups.by(CLASS)
+    classes = groups.by(*CLASS)
     columns = _Columns.of(copies, threads)
     rows = []
-    for number, key in enumerate(keys.iter_rows()):  # classes, not copies
-        mine = columns.take(np.flatnonzero(group == number))
+    for number, key in enumerate(classes.keys):  # classes, not copies
+        mine = columns.take(np.flatnonzero(classes.number == number))
         took = Intervals.union_of(mine.from_ns, mine.to_ns).length
         in_call, hits = mine.in_calls(samples, window.start_ns, window.end_ns)
         median = float(np.median(mine.took[mine.counted])) if mine.counted.any() else None
@@ -121,15 +121,15 @@ class _Columns:
 
     @classmethod
     def of(cls, copies: pl.DataFrame, threads: pl.Series) -> _Columns:
-        called = (times(copies[c].fill_null(0)) for c in ("thread", "call_start_ns", "call_end_ns"))
-        direct = (copies["in_call_ns"].is_not_null() & copies["thread"].is_not_null()).to_numpy()
+        called = (times(filled(copies[c])) for c in ("thread", "call_start_ns", "call_end_ns"))
+        direct = given(copies["in_call_ns"]) & given(copies["thread"])
         return cls(
             times(copies["from_ns"]),
             times(copies["to_ns"]),
             times(copies["end_ns"]) - times(copies["start_ns"]),
             copies["counted"].to_numpy(),
-            times(copies["copy_count"].fill_null(0)),
-            direct & np.isin(times(copies["thread"].fill_null(0)), times(threads)),
+            times(filled(copies["copy_count"])),
+            direct & np.isin(filled(copies["thread"]), times(threads)),
             *called,
         )
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.busy import KINDS, Busy
+from nsysparse.accounting.grouping import filled
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Times, times
 
@@ -49,7 +50,7 @@ def measure_throughput(copies: pl.DataFrame, edges: Times) -> dict[str, Rates]:
     """Bytes a second in each bin of ``htod``, ``dtoh`` and ``other`` copies; see :func:`bin_window`."""
     start, end, kind = times(copies["start_ns"]), times(copies["end_ns"]), copies["kind_name"]
     took = np.maximum(end - start, 1)
-    rate = copies["bytes"].fill_null(0).to_numpy() / took
+    rate = filled(copies["bytes"]) / took
     into, out = (kind == "HtoD").to_numpy(), (kind == "DtoH").to_numpy()
     chosen = {"htod": into, "dtoh": out, "other": ~(into | out)}
     return {name: _throughput(start[mine], took[mine], rate[mine], edges) for name, mine in chosen.items()}
