@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from nsysparse.accounting.grouping import rows_of
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Intervals, Times, owned, times
 from nsysparse.joins.work import Work
@@ -100,17 +101,15 @@ def union_by_thread(frame: pl.DataFrame) -> dict[int, Intervals]:
     """When any of the rows of each thread was going on, threads in the order in which they appear; without NULL."""
     if frame["thread"].null_count():
         frame = frame.drop_nulls("thread")
-    thread, start, end = (times(frame[c]) for c in ("thread", "start_ns", "end_ns"))
-    if not (thread[1:] != thread[:-1]).any():
+    return unions_by(*(times(frame[c]) for c in ("thread", "start_ns", "end_ns")))
+
+
+def unions_by(thread: Times, start: Times, end: Times) -> dict[int, Intervals]:
+    """The union of each thread's intervals, threads in the order in which they appear."""
+    parts = [(int(np.min(rows)), one, rows) for one, rows in rows_of(thread) if not isinstance(rows, slice)]
+    if not parts:
         return {int(thread[0]): Intervals.union_of(start, end)} if thread.size else {}
-    distinct, first, code = np.unique(thread, return_index=True, return_inverse=True)
-    order = np.argsort(code, kind="stable")
-    cuts = np.searchsorted(code[order], np.arange(distinct.size + 1))
-    found = {}
-    for i in np.argsort(first):  # threads, not rows
-        rows = order[cuts[i] : cuts[i + 1]]
-        found[int(distinct[i])] = Intervals.union_of(start[rows], end[rows])
-    return found
+    return {one: Intervals.union_of(start[rows], end[rows]) for _, one, rows in sorted(parts, key=lambda p: p[0])}
 
 
 def _pending(kernels: pl.DataFrame) -> Intervals:

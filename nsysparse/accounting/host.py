@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -90,7 +91,7 @@ def measure_host(work: Work, busy: Busy, activity: Activity) -> Host:
     """Account for the threads that sent work to this device inside the window."""
     idle, calls, length = busy.idle, activity.calls, busy.window.length_ns
     rows, unions = [], []
-    for thread, operations in _feeding(work, busy.window):  # threads, not calls
+    for thread, operations in feeding((getattr(work, name) for name in GPU_TABLES), busy.window):  # threads, not calls
         n, spent, copying = _by_kind(calls, thread, busy.window)
         blocked = activity.blocked(thread).clip(busy.window.start_ns, busy.window.end_ns)
         unions.append((blocked, copying))
@@ -119,11 +120,10 @@ def measure_host(work: Work, busy: Busy, activity: Activity) -> Host:
     )
 
 
-def _feeding(work: Work, window: Window) -> list[tuple[int, int]]:
-    """Threads by the number of their operations in a window, most first."""
+def feeding(frames: Iterable[pl.DataFrame], window: Window) -> list[tuple[int, int]]:
+    """Threads by the number of their operations in a window, most first; operations are by start."""
     found: dict[int, int] = {}
-    for name in GPU_TABLES:
-        frame: pl.DataFrame = getattr(work, name)
+    for frame in frames:
         rows = rows_near(times(frame["start_ns"]), times(frame["end_ns"]), window.start_ns, window.end_ns)
         for thread, n in counts_of(frame["thread"][rows]):
             found[thread] = found.get(thread, 0) + n

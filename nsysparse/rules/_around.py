@@ -86,7 +86,7 @@ def around_copies(scene: Scene, copies: pl.DataFrame, waits: Waits) -> Around | 
 
 def _by_range(scene: Scene, copies: pl.DataFrame, waits: Waits) -> Around | None:
     """Time inside the NVTX ranges of the copies, where nothing is launched under these ranges' path."""
-    launching = pl.concat([scene.account.kernels["path"], scene.work.graphs["path"]])
+    launching = pl.concat([scene.account.ran["path"], scene.work.graphs["path"]])
     chosen = copies.filter((pl.col("path") > 0) & (pl.col("range") >= 0) & ~pl.col("path").is_in(launching.implode()))
     if chosen.height < copies.height * OWN_SHARE:
         return None

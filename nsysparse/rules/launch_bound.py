@@ -105,7 +105,7 @@ def _figures(scene: Scene, gaps: pl.DataFrame, claim: Intervals) -> dict[str, An
     same = launches["thread"] == launches["thread"].shift(1)  # turns are by thread
     short = between.filter(same & (between <= scene.settings[f"{ID}.gap_ns"]))
     graphs = in_window(scene.work.graphs, scene.account.window)
-    counted = [f.filter("counted") for f in (scene.account.kernels.select(KERNEL), graphs.select(KERNEL[:-1]))]
+    counted = [f.filter("counted") for f in (scene.account.ran.select(KERNEL), graphs.select(KERNEL[:-1]))]
     took = pl.concat([f["end_ns"] - f["start_ns"] for f in counted])
     if not short.len() or not took.len():
         return None
