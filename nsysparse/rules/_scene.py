@@ -175,7 +175,7 @@ class Scene:
         same = [v[1:] == v[:-1] for v in (token, marks.thread[rows], turns["stretch"].to_numpy()[rows])]
         begins[1:] = ~np.logical_and.reduce(same)
         copies = token > 0
-        return call[copies], np.cumsum(begins)[copies]
+        return call[copies], times(np.cumsum(begins)[copies])
 
     def role(self, *names: str) -> pl.DataFrame:
         """The copies of some roles."""

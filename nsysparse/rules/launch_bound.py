@@ -58,6 +58,7 @@ REMEDY = {
 }
 
 
+LEAST_GAPS = 10  # fewer are no habit
 KERNEL = ("start_ns", "end_ns", "counted", "graph_node")
 MOSTLY_GRAPHS = 0.5  # share of kernels inside graphs from which "use graphs" is no advice
 IN_GRAPHS = (
@@ -70,16 +71,15 @@ def check(scene: Scene) -> Iterable[Found]:
     """Price idle time that ended with a launch from inside a sequence of launches."""
     gaps = gaps_of(scene)
     gaps = gaps.select("start_ns", "end_ns", "gap_ns", "thread").filter(gaps["launching"])
-    claim = scene.idle_in(gaps) - scene.claimed
-    figures = _figures(scene, gaps, claim)
-    if figures is None or gaps.height < 10 or scene.seen_in(gaps["end_ns"]) < RECURS_IN:
+    if gaps.height < LEAST_GAPS or scene.seen_in(gaps["end_ns"]) < RECURS_IN:
         return
+    claim = scene.idle_in(gaps) - scene.claimed
     by_thread = {t: union & claim for t, union in union_by_thread(gaps).items()}
     latency = latency_ratio(scene, by_thread)
     cost = Price(claim.length, claim, by_thread, 0, 0, 0, None, 0, latency, of_calls=False)
-    slower = figures["launch_interval_ns"] > figures["kernel_median_ns"]
     judged = judge(scene, ID, cost.wall_ratio(scene), "high")
-    if judged is None or not slower:
+    figures = None if judged is None else _figures(scene, gaps, claim)
+    if judged is None or figures is None or figures["launch_interval_ns"] <= figures["kernel_median_ns"]:
         return
     yield make(
         scene,
