@@ -144,12 +144,11 @@ def in_window(frame: pl.DataFrame, window: Window) -> pl.DataFrame:
 def clipped_times(part: pl.DataFrame, window: Window) -> list[pl.Series]:
     """``from_ns`` and ``to_ns`` of operations that touch a window: the columns themselves where nothing is clipped."""
     low, high, start, end = window.start_ns, window.end_ns, part["start_ns"], part["end_ns"]
-    cut = bool(part.height) and start[0] < low  # rows are by start
-    ends_inside = not part.height or int(times(end).max()) <= high
-    return [
-        (start.clip(lower_bound=low) if cut else start).alias("from_ns"),
-        (end if ends_inside else end.clip(upper_bound=high)).alias("to_ns"),
-    ]
+    if part.height and start[0] < low:  # rows are by start
+        start = pl.Series(np.maximum(times(start), low))
+    if part.height and int(times(end).max()) > high:
+        end = pl.Series(np.minimum(times(end), high))
+    return [start.alias("from_ns"), end.alias("to_ns")]
 
 
 def starts_inside(part: pl.DataFrame, before: int) -> pl.Series:

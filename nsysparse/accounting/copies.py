@@ -190,15 +190,20 @@ class CopySums:
             copy of at least 1 MB), ``bytes_per_request``. Groups with the most exposed time first.
         """
         n, group = len(groups.keys), groups.number
-        exposed, counted = add_up(self._exposed, group, n), group[self._counted]
-        size, took = (add_up(v[self._counted], counted, n) for v in (self._size, self._took))
+        exposed, size = add_up(self._exposed, group, n), add_up(self._size[self._counted], group[self._counted], n)
+        order = np.lexsort((-size, -exposed))
+        tied = ((np.diff(exposed[order]) == 0) & (np.diff(size[order]) == 0)).any()
+        exposed, size = exposed[order], size[order]
+        group = np.argsort(order)[group]
+        counted = group[self._counted]
+        took = add_up(self._took[self._counted], counted, n)
         in_call, called = self._in_calls(group, n)
         call_bandwidth = _rates(called, in_call)
         best = np.full(n, -1.0)
         np.maximum.at(best, group[self._large], self._size[self._large] * 1e9 / self._took[self._large])
         each = over(size, self._requests) if self._requests else [None] * n
         schema = {c: KEYS[c] for c in groups.columns}
-        table = pl.DataFrame(groups.keys, schema=schema, orient="row").hstack(
+        table = pl.DataFrame([groups.keys[i] for i in order], schema=schema, orient="row").hstack(
             [
                 pl.Series("count", add_up(self._number, counted, n)),
                 pl.Series("bytes", size),
@@ -213,7 +218,7 @@ class CopySums:
                 pl.Series("bytes_per_request", each, pl.Float64),
             ]
         )
-        if n < 2:
+        if not tied:  # then the keys decide nothing
             return table
         descending = [True, True, *([False] * len(schema))]
         return table.sort("exposed_ns", "bytes", *schema, descending=descending, nulls_last=True)

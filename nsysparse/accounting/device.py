@@ -172,6 +172,7 @@ class Common:
         activity: What each thread was doing.
         names: Names of kernels.
         holes: When the recording is known to be incomplete.
+        path_rank: Place of each NVTX path's text among all of them.
     """
 
     def __init__(self, work: Work, trace: Trace, holes: Intervals) -> None:
@@ -179,6 +180,7 @@ class Common:
         self.activity = Activity(work, trace)
         self.names = running.KernelNames(trace)
         self.holes = holes
+        self.path_rank = times(work.ranges.paths["text"].rank("dense").cast(pl.Int64))
 
     def forget(self) -> None:
         """Give back what was worked out for one device and may be asked for by others."""
@@ -219,7 +221,7 @@ def account_for(row: dict[str, Any], options: Options, common: Common) -> Device
         "migrations": copying.table_migrations(work, busy),
         "kernels": running.table_kernels(inside.kernels, common.names, busy),
         "threads": host.threads,
-        "nvtx_paths": table_paths(work, inside, busy, chosen),
+        "nvtx_paths": table_paths(work, inside, busy, chosen, common.path_rank),
         "start_end_ranges": table_start_end(work, chosen),
         "idle_by_length": idling.class_gaps(gaps, busy),
         "idle_by_activity": idling.total_activity(gaps, busy),

@@ -10,13 +10,14 @@ from nsysparse.accounting.grouping import add_up, filled, masked, number_rows
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Index, Times
 from nsysparse.joins.nesting import FOREVER
-from nsysparse.joins.ranges import BY_THREAD, IN_TIME
+from nsysparse.joins.ranges import BY_THREAD, IN_TIME, NO_RANGE
 from nsysparse.joins.work import Work
 
+FOUND_BY = (IN_TIME, NO_RANGE, BY_THREAD)  # as their texts are sorted
 FIGURES = ("kernels", "kernel_ns", "copies", "copy_bytes", "copy_ns", "exposed_ns", "memsets", "graphs")
 
 
-def table_paths(work: Work, inside: Inside, busy: Busy, chosen: pl.Series) -> pl.DataFrame:
+def table_paths(work: Work, inside: Inside, busy: Busy, chosen: pl.Series, rank: Index) -> pl.DataFrame:
     """What the calls under each NVTX path sent to the device.
 
     Args:
@@ -24,6 +25,7 @@ def table_paths(work: Work, inside: Inside, busy: Busy, chosen: pl.Series) -> pl
         inside: What touches the window.
         busy: The window's unions.
         chosen: Which ranges belong to the window.
+        rank: Place of each path's text among all of them.
 
     Returns:
         One row a (path, how it was found): ``text`` (labels from the outside in), ``depth``, ``path_by`` ("thread"; "in
@@ -35,22 +37,22 @@ def table_paths(work: Work, inside: Inside, busy: Busy, chosen: pl.Series) -> pl
     paths = work.ranges.paths
     own_keys, own = _own_figures(inside, busy.window)
     keys, totals, mine = _with_ancestors(own_keys, own, paths["parent"].to_numpy())
-    path, by_thread = keys["path"].to_numpy(), (keys["path_by"] == BY_THREAD).to_numpy()
+    path, by = keys["path"].to_numpy(), keys["path_by"].to_list()
+    order = np.lexsort((np.array([FOUND_BY.index(b) for b in by], np.int64), rank[path]))
+    keys, path, mine = keys[order], path[order], mine[order]
     ranges = work.ranges.frame["path"].to_numpy()[(work.ranges.frame["push_pop"] & chosen).to_numpy()]
     instances = np.bincount(ranges, minlength=paths.height)[path]
     # A path that only holds other paths has no operations of its own, but has totals.
-    figures = [pl.Series(f, np.where(mine >= 0, values[mine], 0)) for f, values in own.items()]
-    return (
-        paths.select("text", "depth")[path]
-        .hstack(
-            [
-                keys["path_by"],
-                masked("ranges", instances, by_thread),
-                *figures,
-                *(pl.Series(f"total_{f}", values) for f, values in totals.items()),
-            ]
-        )
-        .sort("text", "path_by")
+    figures = {f: np.where(mine >= 0, values[mine], 0) for f, values in own.items()}
+    return pl.DataFrame(
+        {
+            "text": paths["text"][path],
+            "depth": paths["depth"][path],
+            "path_by": keys["path_by"],
+            "ranges": masked("ranges", instances, (keys["path_by"] == BY_THREAD).to_numpy()),
+            **figures,
+            **{f"total_{f}": values[order] for f, values in totals.items()},
+        }
     )
 
 

@@ -100,7 +100,8 @@ def find_requests(
     if number is not None:
         return Requests(number, "number given by the user", None, None)
     if pattern is not None:
-        ranges, basis = match_ranges(work, pattern), f"NVTX ranges that match '{pattern}'"
+        ranges = match_ranges(work, pattern).sort("start_ns", "range")
+        basis = f"NVTX ranges that match '{pattern}'"
         if not ranges.height:
             raise UsageError(
                 f"no NVTX range matches '{pattern}'", "see the ranges with: nsysparse query TRACE nvtx/ranges"
@@ -109,7 +110,7 @@ def find_requests(
         ranges, basis = repeats.frame, f"repeated top-level NVTX ranges '{repeats.label}'"
     else:
         return None
-    ranges = ranges.filter(ranges_in(busy.window, work)).sort("start_ns", "range")
+    ranges = ranges.filter(ranges_in(busy.window, work))
     frame, unclaimed = _measure(work, inside, busy.window, activity, ranges)
     return Requests(ranges.height, basis, frame, unclaimed)
 
