@@ -93,7 +93,13 @@ class CallStacks:
             Dicts with ``functions`` (leaf first: the Python method, then Python functions, or else native ones),
             ``count``, ``bytes``, ``in_call_ns``.
         """
-        sent = ops.join(self.by_call, on="call", how="inner").filter((pl.col("native") >= 0) | (pl.col("python") >= 0))
+        if not self.by_call.height:
+            return []
+        sent = (
+            ops.select("call", "bytes", "copy_count", "in_call_ns")
+            .join(self.by_call, on="call", how="inner")
+            .filter((pl.col("native") >= 0) | (pl.col("python") >= 0))
+        )
         if not sent.height:
             return []
         frames = self.functions(pl.concat([sent["native"], sent["python"]]))
