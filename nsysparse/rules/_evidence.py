@@ -141,8 +141,9 @@ def senders(scene: Scene, copies: pl.DataFrame) -> list[dict[str, Any]]:
     columns |= {c: copies[c][first].cast(pl.String).to_list() for c in ("api", "path_by")}
     columns |= {name: add_up(copies[c], number, n).tolist() for name, c in SUMS.items()}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    paths = scene.account.paths["text"]
     for row in rows:
-        row["nvtx"] = scene.account.paths["text"][row["path"]]
+        row["nvtx"] = paths[row["path"]]
     texts = ("nvtx", "path_by", "thread", "api", "kind_name", "src", "dst")
     rows.sort(key=lambda r: (-r["bytes"], -r["copies"], *((r[c] is None, r[c]) for c in texts)))
     return [
