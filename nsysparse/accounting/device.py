@@ -17,6 +17,7 @@ from nsysparse.accounting import kernels as running
 from nsysparse.accounting.busy import Busy, Inside, clipped_times, in_window, measure_busy
 from nsysparse.accounting.grouping import filled, given
 from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host, measure_host
+from nsysparse.accounting.idle import Gaps
 from nsysparse.accounting.loading import Loading, StartUp, find_loading, find_startup
 from nsysparse.accounting.nvtx import table_paths, table_start_end
 from nsysparse.accounting.requests import Requests, find_requests
@@ -97,7 +98,7 @@ class DeviceAccount:
         requests: The requests, if something says what they are.
         ran: The kernels that touch the window, with ``counted``: whether they start inside.
         copies: Detailed copies (see :func:`nsysparse.accounting.copies.detail_copies`).
-        gaps: Idle gaps (see :func:`nsysparse.accounting.idle.find_gaps`).
+        idling: The idle gaps, as they are kept.
         sm_fill: Time-weighted estimate, None when unknown.
         timeline: Binned window.
         tables: Aggregated tables by name, complete and in their printed order.
@@ -115,7 +116,7 @@ class DeviceAccount:
     requests: Requests | None
     ran: pl.DataFrame
     copies: pl.DataFrame
-    gaps: pl.DataFrame
+    idling: Gaps
     sm_fill: float | None
     timeline: pl.DataFrame
     tables: dict[str, pl.DataFrame]
@@ -132,13 +133,18 @@ class DeviceAccount:
         """The kernels with ``from_ns`` and ``to_ns`` (clipped), which are not kept."""
         return self.ran.hstack(clipped_times(self.ran, self.window))
 
+    @property
+    def gaps(self) -> pl.DataFrame:
+        """The idle gaps (see :func:`nsysparse.accounting.idle.find_gaps`), made anew whenever they are asked for."""
+        return self.idling.frame(self.busy.idle)
+
     def put_on(self, shelf: Shelf) -> DeviceAccount:
         """The same with its long columns on a shelf."""
         return replace(
             self,
             busy=self.busy.put_on(shelf),
             copies=shelf.put(self.copies),
-            gaps=shelf.put(self.gaps),
+            idling=replace(self.idling, facts=shelf.put(self.idling.facts)),
         )
 
     def figures(self) -> dict[str, Any]:
@@ -240,7 +246,7 @@ def account_for(row: dict[str, Any], options: Options, common: Common) -> Device
         requests=requests,
         ran=inside.kernels.drop("sm_fill"),
         copies=inside.copies,
-        gaps=idling.slim(gaps),
+        idling=Gaps.of(gaps),
         sm_fill=running.mean_fill(inside.kernels, busy),
         timeline=bin_window(inside.copies, busy),
         tables=tables,

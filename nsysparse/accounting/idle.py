@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.busy import Busy
-from nsysparse.accounting.grouping import add_up, filled, given, masked, over, rows_of
+from nsysparse.accounting.grouping import add_up, filled, given, masked, number_rows, over, rows_of
 from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host
 from nsysparse.intervals import Index, Intervals, Times, pairs, times
 from nsysparse.joins.work import GPU_TABLES, Work
@@ -116,10 +118,31 @@ def _activity(idle: Intervals, thread: Times, known: Bools, activity: Activity) 
     return {**columns, UNKNOWN_THREAD: np.where(known, 0, took)}
 
 
-def slim(gaps: pl.DataFrame) -> pl.DataFrame:
-    """The gaps with their activities in the smallest integers that hold them, to be kept."""
-    small = [gaps[name].shrink_dtype() for name in (*ACTIVITIES, NOTHING, UNKNOWN_THREAD)]
-    return gaps.with_columns(c for c in small if c.dtype in (pl.Int8, pl.Int16))  # larger ones would not add up
+@dataclass(frozen=True)
+class Gaps:
+    """Idle gaps, small enough to be kept: when they are is known from what is busy.
+
+    Attributes:
+        facts: The columns of :func:`find_gaps` without times, in the smallest integers that hold them, so that they
+            must be widened to be added up; ``thread`` is a row of ``threads``.
+        threads: The threads, once each.
+    """
+
+    facts: pl.DataFrame
+    threads: pl.Series
+
+    @classmethod
+    def of(cls, gaps: pl.DataFrame) -> Gaps:
+        """Of what :func:`find_gaps` returns."""
+        number, first = number_rows(gaps, ["thread"])
+        small = [pl.Series("thread", number), *(gaps[c] for c in (*ACTIVITIES, NOTHING, UNKNOWN_THREAD))]
+        return cls(gaps[["late", "waited", "next"]].hstack([c.shrink_dtype() for c in small]), gaps["thread"][first])
+
+    def frame(self, idle: Intervals) -> pl.DataFrame:
+        """All columns of :func:`find_gaps`, the activities still small; ``idle`` as it was when the gaps were found."""
+        when = {"start_ns": idle.start, "end_ns": idle.end, "gap_ns": idle.end - idle.start}
+        thread = self.threads[self.facts["thread"].to_numpy()]
+        return pl.DataFrame(when).hstack([thread, *(c for c in self.facts if c.name != "thread")])
 
 
 def class_of(lengths: pl.Series) -> Index:

@@ -22,7 +22,7 @@ def gaps_of(scene: Scene) -> pl.DataFrame:
 
 def queued_time(scene: Scene) -> Intervals:
     """Idle time in which the next operation had been sent already: the device waits for another device or stream."""
-    gaps = scene.account.gaps
+    gaps = gaps_of(scene)
     queued = ~gaps["late"]
     return Intervals.union_of(gaps["start_ns"].filter(queued), gaps["end_ns"].filter(queued))
 

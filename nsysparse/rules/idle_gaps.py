@@ -154,7 +154,7 @@ def _cause(scene: Scene, figures: dict[str, Any]) -> str:
 
 def _figures(scene: Scene, gaps: pl.DataFrame, often: pl.DataFrame, claim: Intervals) -> dict[str, Any]:
     """Gaps by length, by activity, by NVTX; and the names behind them."""
-    spent = often.select(pl.col(ALL).sum()).row(0, named=True)
+    spent = often.select(pl.col(ALL).cast(pl.Int64).sum()).row(0, named=True)
     total = sum(spent.values())
     most = max(spent, key=lambda a: spent[a])
     inside, outside = _nvtx(scene, often)
