@@ -220,21 +220,7 @@ def account_for(row: dict[str, Any], options: Options, common: Common) -> Device
     host = measure_host(work, busy, common.activity)
     gaps = idling.find_gaps(work, busy, host, common.activity)
     requests = find_requests(work, inside, busy, repeats, common.activity, options.request_range, options.requests)
-    chosen = work.ranges.frame.select(ranges_in(window, work)).to_series()
-    tables = {
-        **_copy_tables(inside.copies, work, busy, host, requests, common.activity, options),
-        "memsets": copying.table_memsets(inside.memsets),
-        "migrations": copying.table_migrations(work, busy),
-        "kernels": running.table_kernels(inside.kernels, common.names, busy),
-        "threads": host.threads,
-        "nvtx_paths": table_paths(work, inside, busy, chosen, common.path_rank),
-        "start_end_ranges": table_start_end(work, chosen),
-        "idle_by_length": idling.class_gaps(gaps, busy),
-        "idle_by_activity": idling.total_activity(gaps, busy),
-        "longest_gaps": _longest(gaps, work, host),
-        "request_distribution": requests.distribution() if requests else pl.DataFrame(),
-        "requests": requests.frame if requests and requests.frame is not None else pl.DataFrame(),
-    }
+    tables = _tables(work, inside, busy, host, gaps, requests, common, options)
     return DeviceAccount(
         device=row | {"link_peak": options.link_peak or copying.link_peak(row["name"])},
         window=window,
@@ -253,6 +239,34 @@ def account_for(row: dict[str, Any], options: Options, common: Common) -> Device
         paths=work.ranges.paths,
         hole=common.holes.clip(window.start_ns, window.end_ns),
     )
+
+
+def _tables(
+    work: Work,
+    inside: Inside,
+    busy: Busy,
+    host: Host,
+    gaps: pl.DataFrame,
+    requests: Requests | None,
+    common: Common,
+    options: Options,
+) -> dict[str, pl.DataFrame]:
+    """The aggregated tables by name."""
+    chosen = work.ranges.frame.select(ranges_in(busy.window, work)).to_series()
+    return {
+        **_copy_tables(inside.copies, work, busy, host, requests, common.activity, options),
+        "memsets": copying.table_memsets(inside.memsets),
+        "migrations": copying.table_migrations(work, busy),
+        "kernels": running.table_kernels(inside.kernels, common.names, busy),
+        "threads": host.threads,
+        "nvtx_paths": table_paths(work, inside, busy, chosen, common.path_rank),
+        "start_end_ranges": table_start_end(work, chosen),
+        "idle_by_length": idling.class_gaps(gaps, busy),
+        "idle_by_activity": idling.total_activity(gaps, busy),
+        "longest_gaps": _longest(gaps, work, host),
+        "request_distribution": requests.distribution() if requests else pl.DataFrame(),
+        "requests": requests.frame if requests and requests.frame is not None else pl.DataFrame(),
+    }
 
 
 def _copy_tables(
