@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -89,6 +89,7 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     give_back()
     progress("checking integrity")
     integrity = check_recording(trace, work)
+    work = replace(work, calls=work.calls.without_ids())
     common = Common(work, trace, integrity.hole)
 
     def account(row: dict[str, Any]) -> DeviceAccount | None:

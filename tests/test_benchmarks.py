@@ -122,7 +122,7 @@ def test_the_analysis_counts_what_sql_counts(recordings: dict[str, Path], shape:
         "SELECT count(*), sum(r.start) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r"
         " ON r.correlationId = k.correlationId AND r.globalTid & ~0xFFFFFF = k.globalPid",
     )
-    assert [(work.kernels["call"].count(), work.kernels["call_start_ns"].sum())] == calls
+    assert [(work.kernels["call"].count(), work.calls.times_of(work.kernels["call"])["call_start_ns"].sum())] == calls
 
 
 @pytest.mark.parametrize("shape", SHAPES)

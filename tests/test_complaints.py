@@ -328,7 +328,7 @@ def test_backtrace_rows_double_the_bytes(tmp_path: Path) -> None:
         b.api("cuMemcpyHtoDAsync_v2", *at(t + 5, t + 45), TID, ids, DRIVER)
         b.api("cudaMemcpyAsync", *at(t, t + 50), TID, ids, BACKTRACE, callchain=i)
     analysis = analyzed(b, tmp_path, window="whole")
-    assert analysis.work.calls.select("name", "callchain").rows() == [("cudaMemcpyAsync", i) for i in range(3)]
+    assert analysis.work.calls.frame.select("name", "callchain").rows() == [("cudaMemcpyAsync", i) for i in range(3)]
     by_api = analysis.devices[0].tables["copies_by_api"].select("api", "count", "bytes", "in_call_ns")
     assert by_api.rows() == [("cudaMemcpyAsync", 3, 3000, 150 * US)]
 

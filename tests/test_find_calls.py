@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsysparse.joins.calls import find_calls
+from nsysparse.joins.calls import Calls, find_calls
 
 CALL = st.tuples(st.integers(0, 2), st.integers(0, 6), st.integers(0, 40))
 OPERATION = st.tuples(st.integers(0, 3), st.integers(0, 7), st.integers(0, 50))
+
+
+def calls_of(rows):
+    """Calls of (thread, correlation id, start), which are in order."""
+    threads = sorted({thread for thread, _, _ in rows})
+    bounds = [sum(thread < t for thread, _, _ in rows) for t in threads]
+    frame = pl.DataFrame(
+        [row[1:] for row in rows], schema={"correlation": pl.Int64, "start_ns": pl.Int64}, orient="row"
+    )
+    return Calls(frame, np.array(threads), np.array([*bounds, len(rows)]))
 
 
 @pytest.mark.parametrize("scale", [1, 1_000_000_000], ids=["dense ids", "sparse ids"])
 @settings(max_examples=150, deadline=None)
 @given(made=st.lists(CALL, unique=True, min_size=1, max_size=25), sent=st.lists(OPERATION, max_size=15))
 def test_latest_call_before_the_operation(scale, made, sent):
-    calls = pl.DataFrame(
-        [(i, (p << 24) + c % 2, c * scale, t) for i, (p, c, t) in enumerate(made)],
-        schema={"call": pl.Int64, "thread": pl.Int64, "correlation": pl.Int64, "start_ns": pl.Int64},
-        orient="row",
-    ).sort("thread", "start_ns")
+    made = sorted(made, key=lambda call: ((call[0] << 24) + call[1] % 2, call[2]))
+    calls = calls_of([((p << 24) + c % 2, c * scale, t) for p, c, t in made])
     work = pl.DataFrame(
         [(p << 24, c * scale, t) for p, c, t in sent],
         schema={"process": pl.Int64, "correlation": pl.Int64, "start_ns": pl.Int64},
@@ -41,14 +49,7 @@ def test_latest_call_before_the_operation(scale, made, sent):
 def test_large_ids_of_calls_beside_small_ones_of_work():
     """Each column has the smallest type that holds it: those of one process need not be alike."""
     base = 1 << 31
-    calls = pl.DataFrame(
-        {
-            "call": [0, 1, 2],
-            "thread": [7 << 24] * 3,
-            "correlation": [base + 1, base + 2, base + 3],
-            "start_ns": [1, 2, 3],
-        }
-    )
+    calls = calls_of([(7 << 24, base + i, i) for i in (1, 2, 3)])
     for dtype, ids, expected in (
         (pl.Int8, [1, 2, 3], [-1, -1, -1]),
         (pl.Int32, [5, 0, 1], [-1, -1, -1]),

@@ -11,6 +11,8 @@ from traces import NAMES, trace_path
 
 from nsysparse.accounting.nvtx import project_ranges
 from nsysparse.integrity import Status
+from nsysparse.joins.api import load_calls
+from nsysparse.source import open_trace
 
 # The same programs counted by a census in separate runs: kernels, HtoD, DtoH, other (copies, bytes), memsets.
 CENSUS = {
@@ -162,6 +164,8 @@ def test_host_in_copy_or_sync_equals_plain_sql(analysis_of, name, window):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_operation_has_its_one_call(analysis_of, name):
     work = analysis_of(name, "whole").work
+    with open_trace(trace_path(name)) as trace:
+        calls = load_calls(trace)  # with their ids
     for kind in KINDS:
         frame = getattr(work, kind)
         expected = (
@@ -174,7 +178,7 @@ def test_every_operation_has_its_one_call(analysis_of, name):
         )
         assert (frame.height, (frame["end_ns"] - frame["start_ns"]).sum() or None) == expected[0]
         assert frame["call"].null_count() == 0
-        ids = work.calls[frame["call"]]["correlation"]
+        ids = calls.at(frame["call"].to_numpy())["correlation"]
         assert (ids == frame["correlation"]).all()
 
 
@@ -249,7 +253,7 @@ def kernels_of_ranges(work):
     """Kernels and their time under each range name, by a loop over the ranges around each launch."""
     ranges, nesting = work.ranges.frame, work.ranges.nesting
     kernels = work.kernels.filter(pl.col("path_by").cast(pl.String) == "thread")
-    node = nesting.enclosing(kernels["thread"], kernels["call_start_ns"])
+    node = nesting.enclosing(kernels["thread"], work.calls["start_ns"].gather(kernels["call"]))
     names, rows, parents = ranges["name"].to_list(), nesting.row.tolist(), nesting.parent.tolist()
     nodes_row = work.ranges.nodes.tolist()
     found: dict[str | None, tuple[int, int]] = {}

@@ -16,6 +16,7 @@ from export_scenario import GPU_OF, A, standard_scenario
 from nsysparse import schema
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.analysis import Analysis
+from nsysparse.joins.api import load_calls
 from nsysparse.outputs.json import to_json
 from nsysparse.source import open_trace
 
@@ -100,13 +101,17 @@ def test_counts_and_bytes(release: str) -> None:
 
 def test_every_operation_has_its_call_thread_and_path(release: str) -> None:
     truth, work = built(release)[1], analysis_of(release).work
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_trace(built(release)[0].write(Path(folder) / "t.sqlite")) as trace,
+    ):
+        ids = load_calls(trace)["correlation"].to_list()
     texts = dict(work.ranges.paths.select("path", "text").iter_rows())
     found = {}
     for kind in ("kernels", "copies", "memsets"):
         frame: pl.DataFrame = getattr(work, kind)
         for op in frame.with_columns(pl.col("path_by").cast(pl.String)).to_dicts():
-            call = work.calls.row(op["call"], named=True)
-            key = (kind[:4], op["start_ns"], op["end_ns"], op["thread"], call["correlation"])
+            key = (kind[:4], op["start_ns"], op["end_ns"], op["thread"], ids[op["call"]])
             found[key] = (texts[op["path"]], op["path_by"])
     expected = {}
     for op in truth["operations"]:

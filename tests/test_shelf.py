@@ -118,7 +118,10 @@ def test_through_pieces_and_the_cache_too(tmp_path, monkeypatch):
 def test_large_columns_are_mapped_not_copied():
     with open_trace(trace_path("llama_default"), memory_limit=1) as trace:
         work = load_work(trace)
-        for frame, columns in ((work.calls, ("start_ns", "thread")), (work.kernels, ("start_ns", "call_end_ns"))):
+        for frame, columns in (
+            (work.calls.frame, ("start_ns", "correlation")),
+            (work.kernels, ("start_ns", "call")),
+        ):
             for column in columns:
                 values = frame[column].to_numpy(allow_copy=False)
                 assert any(m in _mapped_addresses() for m in [_page_of(values)]), column

@@ -204,7 +204,7 @@ def test_offset_of_chains_is_calibrated(release, offset, tmp_path):
     with opened(copy_with_stack(release, offset), tmp_path) as trace:
         stacks, work = load_stacks(trace), load_work(trace)
     assert (stacks.calibration.offset, stacks.calibration.rows, stacks.calibration.matched) == (offset, 3, 3)
-    found = work.calls.join(attribute_stacks(work, stacks), on="call").sort("start_ns")
+    found = work.calls.whole().join(attribute_stacks(work, stacks), on="call").sort("start_ns")
     assert found["native_by"].to_list() == ["call"] * 3
     names = [stacks.frames["label"][int(a)] for a in fold(stacks).api[found["native"].to_numpy()]]
     assert names == ["cudaMemcpyAsync", "cudaStreamSynchronize", "cudaMemcpyAsync"]
@@ -231,7 +231,7 @@ def test_wrong_offset_would_name_the_wrong_call(tmp_path):
         stacks = load_stacks(trace)
         shifted = stacks.calls.with_columns(pl.col("chain") + 1)
         work = load_work(trace)
-    chain = work.calls.sort("start_ns")["callchain"]
+    chain = work.calls.frame.sort("start_ns")["callchain"]
     at = dict(zip(shifted["chain"].to_list(), shifted["stack"].to_list(), strict=True))
     names = [stacks.frames["label"][int(fold(stacks).api[at[c]])] for c in chain.to_list() if c in at]
     assert names == ["cudaMemcpyAsync", "cudaStreamSynchronize"]  # of the second call and the third

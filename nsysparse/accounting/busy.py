@@ -81,7 +81,7 @@ def measure_busy(work: Work, windows: Iterable[Window]) -> list[Busy]:
     compute = by_kind["kernels"] | by_kind["graphs"]
     everything = Intervals.any_of((compute, by_kind["copies"], by_kind["memsets"], by_kind["migrations"]))
     exposed = by_kind["copies"] - compute
-    held_up = exposed & _pending(work.kernels)
+    held_up = exposed & _pending(work)
     return [
         Busy(
             window,
@@ -112,13 +112,11 @@ def unions_by(thread: Times, start: Times, end: Times) -> dict[int, Intervals]:
     return {one: Intervals.union_of(start[rows], end[rows]) for _, one, rows in sorted(parts, key=lambda p: p[0])}
 
 
-def _pending(kernels: pl.DataFrame) -> Intervals:
+def _pending(work: Work) -> Intervals:
     """When some kernel had been submitted (its launch had returned) and had not started."""
-    returned, start = kernels["call_end_ns"], kernels["start_ns"]
-    if returned.null_count():
-        known = returned.is_not_null()
-        returned, start = returned.filter(known), start.filter(known)
-    return Intervals.union_of(returned, start)
+    known = work.kernels[["call", "start_ns"]]
+    known = known.drop_nulls() if known["call"].null_count() else known
+    return Intervals.union_of(work.calls.end[known["call"].to_numpy()], known["start_ns"])
 
 
 def touching(frame: pl.DataFrame, window: Window) -> tuple[pl.DataFrame, int]:

@@ -281,7 +281,7 @@ _OF_WAITING = ("call", "thread", "name", "start_ns", "end_ns")
 
 def _waiting(work: Work, accounts: Sequence[DeviceAccount], low: int, high: int, sent: pl.DataFrame) -> pl.DataFrame:
     """The waiting calls of the threads that feed these devices: how long they held them, with the GPU idle or not."""
-    calls = work.calls_on(_feeding(accounts)).select(*_OF_WAITING, "waits").filter("waits")
+    calls = work.calls.of(*_feeding(accounts)).select(*_OF_WAITING, "waits").filter("waits")
     calls = calls.filter((pl.col("start_ns") < high) & (pl.col("end_ns") > low))
     start, end = times(calls["start_ns"].clip(low, high)), times(calls["end_ns"].clip(low, high))
     first, last = owned(start, end)

@@ -45,10 +45,10 @@ def describe_copies(work: Work) -> pl.DataFrame:
     """All copies of a recording, with what every table of copies is made of.
 
     Returns:
-        The rows of ``work.copies`` plus ``kind_name``, ``src``, ``dst``, ``peer``, ``waits`` and ``in_call_ns`` (time
-        in its call; NULL inside graphs).
+        The rows of ``work.copies`` plus ``call_start_ns``, ``call_end_ns``, ``kind_name``, ``src``, ``dst``, ``peer``,
+        ``waits`` and ``in_call_ns`` (time in its call; NULL inside graphs).
     """
-    copies = work.copies
+    copies = work.copies.hstack(work.calls.times_of(work.copies["call"]))
     in_call = pl.when(pl.col("does") == "copy").then(pl.col("call_end_ns") - pl.col("call_start_ns"))
     return copies.with_columns(
         waits=work.calls["waits"].gather(copies["call"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 
 from nsysparse.accounting.windows import Window, choose_window, phases, repeated_ranges
@@ -41,7 +42,9 @@ def cut_work(work: Work, devices: Sequence[int] = (), asked: str | None = None) 
     inside = (pl.col("start_ns") < high) & (pl.col("end_ns") > low)
     frames = {name: getattr(work, name).filter(inside) for name in FRAMES}
     sent = pl.concat([f["call"] for name, f in frames.items() if name != "migrations"]).drop_nulls().unique()
-    calls = work.calls.filter(inside | pl.col("call").is_in(sent.implode()))
+    sends = np.zeros(work.calls.height, np.bool_)
+    sends[sent.to_numpy()] = True
+    calls = work.calls.part(inside | pl.Series(sends))
     ranges = replace(work.ranges, frame=work.ranges.frame.filter(inside))
     return replace(work, **frames, calls=calls, ranges=ranges), (low, high)
 

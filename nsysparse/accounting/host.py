@@ -17,7 +17,7 @@ from nsysparse.accounting.busy import Busy, union_of_rows
 from nsysparse.accounting.grouping import add_up, counts_of
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Index, Intervals, Times, pairs, times
-from nsysparse.joins.calls import DOES, rows_by
+from nsysparse.joins.calls import DOES, Calls, rows_by
 from nsysparse.joins.work import GPU_TABLES, Work
 from nsysparse.source import Trace
 
@@ -89,7 +89,7 @@ def thread_names(trace: Trace, threads: pl.Series) -> pl.DataFrame:
 
 def measure_host(work: Work, busy: Busy, activity: Activity) -> Host:
     """Account for the threads that sent work to this device inside the window."""
-    idle, calls, length = busy.idle, activity.calls, busy.window.length_ns
+    idle, calls, length = busy.idle, work.calls, busy.window.length_ns
     rows, unions = [], []
     for thread, operations in feeding((getattr(work, name) for name in GPU_TABLES), busy.window):  # threads, not calls
         n, spent, copying = _by_kind(calls, thread, busy.window)
@@ -130,32 +130,6 @@ def feeding(frames: Iterable[pl.DataFrame], window: Window) -> list[tuple[int, i
     return sorted(found.items(), key=lambda item: (-item[1], item[0]))
 
 
-class ThreadCalls:
-    """All calls as arrays, by thread and start: with many threads, to cut up a frame would cost more than the work.
-
-    Attributes:
-        start: Starts, ns.
-        end: Ends.
-        does: Number of the function in DOES.
-    """
-
-    def __init__(self, calls: pl.DataFrame) -> None:
-        self._thread, self._waits = calls["thread"].to_numpy(), calls["waits"]
-        self.start, self.end = times(calls["start_ns"]), times(calls["end_ns"])
-        self.does = calls["does"].to_physical().to_numpy()
-
-    def of(self, thread: int) -> slice:
-        """The rows of a thread."""
-        low, high = np.searchsorted(self._thread, (thread, thread + 1))
-        return slice(int(low), int(high))
-
-    def waiting(self, thread: int) -> Index:
-        """The rows of a thread's calls that wait."""
-        rows = self.of(thread)
-        waiting: Index = np.flatnonzero(self._waits[rows].to_numpy()) + rows.start
-        return waiting
-
-
 def rows_near(start: Times, end: Times, low: int, high: int) -> slice | Index:
     """The rows of calls (by start) that overlap a window: one piece, unless an early call lasts into it."""
     after = int(np.searchsorted(start, high))
@@ -164,14 +138,14 @@ def rows_near(start: Times, end: Times, low: int, high: int) -> slice | Index:
     return slice(first, after) if reaches[first:].all() else np.flatnonzero(reaches)
 
 
-def _by_kind(calls: ThreadCalls, thread: int, window: Window) -> tuple[int, list[int], Intervals]:
+def _by_kind(calls: Calls, thread: int, window: Window) -> tuple[int, list[int], Intervals]:
     """A thread's calls in a window.
 
     Returns:
         How many; ns that it was in those of each kind of its table; when it was in copies and synchronizations.
     """
     low, high = window.start_ns, window.end_ns
-    mine = calls.of(thread)
+    mine = calls.rows_of(thread)
     near = rows_near(calls.start[mine], calls.end[mine], low, high)
     start, end, does = calls.start[mine][near], calls.end[mine][near], calls.does[mine][near]
     if (start[1:] >= end[:-1]).all():  # no call inside another: what they took adds up
@@ -234,8 +208,7 @@ class Activity:
 
     def __init__(self, work: Work, trace: Trace) -> None:
         """Read what the export holds of the host; a thread is worked out when first asked for."""
-        self.calls = ThreadCalls(work.calls)
-        self._work, self._trace = work, trace
+        self.calls, self._trace = work.calls, trace
         self._osrt = trace.frame("osrt").filter(pl.col("end_ns") > pl.col("start_ns"))
         self._os_rows = dict(rows_by(self._osrt["thread"]))
         self._overheads = trace.frame("overheads").filter(pl.col("end_ns") > pl.col("start_ns"))
@@ -246,7 +219,7 @@ class Activity:
     @cached_property
     def names(self) -> dict[int, tuple[int, int, str]]:
         """Process id, thread id and name of each thread that made calls."""
-        threads = pl.Series(self._work.threads, dtype=pl.Int64)
+        threads = pl.Series(self.calls.threads)
         return {thread: (pid, tid, name) for thread, pid, tid, name in thread_names(self._trace, threads).iter_rows()}
 
     @cached_property
@@ -291,7 +264,7 @@ class Activity:
         self.__dict__.pop("_samples", None)
 
     def _work_out(self, thread: int) -> Stretches:
-        calls, rows, overhead, os_runtime = self.calls, self.calls.of(thread), Intervals.none(), Intervals.none()
+        calls, rows, overhead, os_runtime = self.calls, self.calls.rows_of(thread), Intervals.none(), Intervals.none()
         if self._overheads.height:
             mine = pl.col("thread").is_null() | (pl.col("thread") == thread)
             overhead = union_of_rows(self._overheads.filter(mine))

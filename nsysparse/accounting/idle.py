@@ -76,10 +76,11 @@ def _ended_by(work: Work, idle: Intervals) -> tuple[Times, Bools, pl.Series, Boo
         gap, row = _starting_at(times(frame["start_ns"]), idle.end)
         if not gap.size:
             continue
-        sender, call, end = (frame[c][row] for c in ("thread", "call", "call_end_ns"))
-        np.maximum.at(returned, gap, filled(end, NEVER))
+        sender, call = (frame[c][row] for c in ("thread", "call"))
         sent = np.flatnonzero(given(call))
-        waited[gap[sent[work.calls["waits"][filled(call)[sent]].to_numpy()]]] = True
+        call_row = filled(call)[sent]
+        np.maximum.at(returned, gap[sent], work.calls.end[call_row])
+        waited[gap[sent[work.calls["waits"][call_row].to_numpy()]]] = True
         # Of operations that start together the first of the first kind names the thread.
         first = np.flatnonzero((np.diff(gap, prepend=-1) > 0) & (kind[gap] == len(GPU_TABLES)))
         kind[gap[first]] = number

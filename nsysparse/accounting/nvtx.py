@@ -146,7 +146,7 @@ def project_ranges(work: Work) -> pl.DataFrame:
     by_call = ops.group_by("call").agg(
         pl.col("start_ns").min(), pl.col("end_ns").max(), pl.len().cast(pl.Int64).alias("operations")
     )
-    calls = work.calls[by_call["call"]]
+    calls = work.calls.at(by_call["call"].to_numpy())
     nesting = work.ranges.nesting
     level = by_call.with_columns(node=pl.Series(nesting.enclosing(calls["thread"], calls["start_ns"], calls["end_ns"])))
     parents, rows, found = pl.Series(nesting.parent), pl.Series(nesting.row), []

@@ -178,6 +178,7 @@ class _Owner:
             pl.concat([ranges["start_ns"], crossing["start_ns"]]),
             pl.concat([ranges["end_ns"], crossing["end_ns"]]),
         )
+        self._begun = work.calls.start
         self._thread_of_range = work.ranges.frame["thread"]
 
     def of(self, ops: pl.DataFrame) -> Index:
@@ -190,8 +191,11 @@ class _Owner:
         if placed.any():
             thread = thread.copy()
             thread[placed] = self._thread_of_range.gather(ops["range"].filter(placed)).to_numpy()
-        row = self._nesting.rows_of(self._nesting.enclosing(thread, filled(ops["call_start_ns"])))
-        found = (row >= 0) & given(ops["call"])
+        begun = np.zeros(ops.height, np.int64)
+        called = given(ops["call"])
+        begun[called] = self._begun[filled(ops["call"])[called]]
+        row = self._nesting.rows_of(self._nesting.enclosing(thread, begun))
+        found = (row >= 0) & called
         return times(np.where(found, self._rows[np.maximum(row, 0)] if self._rows.size else -1, -1))
 
 

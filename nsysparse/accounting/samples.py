@@ -9,9 +9,9 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
-from nsysparse.accounting.host import ThreadCalls, thread_names
+from nsysparse.accounting.host import thread_names
 from nsysparse.intervals import Intervals
-from nsysparse.joins.calls import DOES, FUNCTIONS, rows_by
+from nsysparse.joins.calls import DOES, FUNCTIONS, Calls, rows_by
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
 from nsysparse.stacks.attribution import program_threads
@@ -42,9 +42,8 @@ def share_samples(
         {f"{what}_on_stack": _holds(stacks, does)[samples["stack"].to_numpy()] for what, does in _SHARED.items()}
     )
     by_thread = dict(rows_by(samples["thread"]))
-    calls = ThreadCalls(work.calls)
     inside = pl.DataFrame(
-        {f"inside_{what}": _within(samples, by_thread, calls, does) for what, does in _SHARED.items()}
+        {f"inside_{what}": _within(samples, by_thread, work.calls, does) for what, does in _SHARED.items()}
     )
     marked = samples.select("thread").hstack(marks).hstack(inside)
     table = marked.group_by("thread").agg(
@@ -70,13 +69,13 @@ def _holds(stacks: Stacks, does: str) -> npt.NDArray[np.bool_]:
 
 
 def _within(
-    samples: pl.DataFrame, by_thread: Mapping[int, slice | Index], calls: ThreadCalls, does: str
+    samples: pl.DataFrame, by_thread: Mapping[int, slice | Index], calls: Calls, does: str
 ) -> npt.NDArray[np.bool_]:
     """Whether each sample fell inside such a call of its thread."""
     result, instants = np.zeros(samples.height, np.bool_), samples["time_ns"].to_numpy()
     wanted = DOES.categories.to_list().index(does)
     for thread, rows in by_thread.items():
-        mine = calls.of(thread)
+        mine = calls.rows_of(thread)
         such = np.flatnonzero(calls.does[mine] == wanted) + mine.start
         if such.size:
             result[rows] = Intervals.union_of(calls.start[such], calls.end[such]).contains(instants[rows])

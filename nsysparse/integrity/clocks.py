@@ -13,7 +13,7 @@ def check_clocks(trace: Trace, work: Work) -> Check:
     unplaced = trace.left_out.get("api", 0)
     reversed_calls = int(work.calls["reversed"].sum())
     early = {
-        name: int((frame["start_ns"] < frame["call_start_ns"]).sum() or 0)
+        name: int((frame["start_ns"] < work.calls["start_ns"].gather(frame["call"])).sum() or 0)
         for name in ("kernels", "copies", "memsets", "graphs")
         if (frame := getattr(work, name)).height
     }

@@ -20,7 +20,7 @@ def graph_mode(trace: Trace) -> str | None:
 def check_graphs(trace: Trace, work: Work) -> Check:
     """Graph mode, nsys's default, records a graph as one row."""
     mode = graph_mode(trace)
-    launches = work.calls.select((pl.col("does") == "graph launch").sum()).item()
+    launches = work.calls.frame.select((pl.col("does") == "graph launch").sum()).item()
     evidence: dict[str, object] = {"mode": mode, "graph_rows": work.graphs.height, "graph_launches": launches}
     if work.graphs.height:
         text = (

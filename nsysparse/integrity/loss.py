@@ -15,10 +15,9 @@ import polars as pl
 
 from nsysparse import units
 from nsysparse.accounting.grouping import number_rows
-from nsysparse.accounting.host import ThreadCalls
 from nsysparse.integrity.check import Check, Hole, Status
 from nsysparse.intervals import Intervals
-from nsysparse.joins.calls import WORK, rows_by, rows_by_process
+from nsysparse.joins.calls import WORK, Calls, rows_by
 from nsysparse.joins.order import by_start
 from nsysparse.joins.work import GPU_TABLES, Work
 
@@ -50,7 +49,7 @@ class Sending:
     def of(cls, work: Work) -> Sending:
         """Find them once for every check that asks for them."""
         sends = pl.any_horizontal(pl.col("does") == w for w in WORK) & ~pl.col("failed")
-        calls = work.calls.select(sends.fill_null(False))["does"].to_numpy()
+        calls = work.calls.frame.select(sends.fill_null(False))["does"].to_numpy()
         return cls(calls, calls & _while_capturing(work))
 
     @cached_property
@@ -63,15 +62,15 @@ def _while_capturing(work: Work) -> npt.NDArray[np.bool_]:
     """The calls that begin while their thread is capturing."""
     inside = np.zeros(work.calls.height, np.bool_)
     does = pl.col("does")
-    marks = work.calls.filter((does == "begin capture") | (does == "end capture")).sort("start_ns")
+    marks = work.calls.where((does == "begin capture") | (does == "end capture")).sort("start_ns")
     forever = np.iinfo(np.int64).max
     for (thread,), part in marks.group_by("thread", maintain_order=True):
         begin = part.filter(does == "begin capture")["start_ns"].to_numpy()
         end = part.filter(does == "end capture")["end_ns"].to_numpy()
         at = np.searchsorted(end, begin)
         until = np.where(at < end.size, np.append(end, forever)[at], forever)
-        mine = work.calls_of(int(thread))
-        inside[mine["call"].to_numpy()] = Intervals.union_of(begin, until).contains(mine["start_ns"])
+        mine = work.calls.rows_of(int(thread))
+        inside[mine] = Intervals.union_of(begin, until).contains(work.calls.start[mine])
     return inside
 
 
@@ -85,7 +84,7 @@ def check_missing_rows(work: Work, sending: Sending) -> Check:
         missing[getattr(work, name)["call"].drop_nulls().to_numpy()] = False
     without = int(np.count_nonzero(missing))
     missing &= ~sending.captured
-    sent = work.calls.filter(pl.Series(missing))
+    sent = work.calls.at(np.flatnonzero(missing))
     empty, unseen = _empty(sent), _never_seen(work, sending, sent)
     lost = sent.filter(~pl.col("call").is_in(pl.concat([empty, unseen])["call"].implode()))
     evidence: dict[str, object] = {
@@ -144,9 +143,9 @@ def _never_seen(work: Work, sending: Sending, without: pl.DataFrame) -> pl.DataF
 
 def _in_long_runs(work: Work, sending: Sending, without: pl.DataFrame) -> npt.NDArray[np.bool_]:
     """Which calls without a GPU row have more than BESIDE of them in a row on their thread, or nothing else there."""
-    long, calls = np.zeros(without.height, np.bool_), ThreadCalls(work.calls)
+    long = np.zeros(without.height, np.bool_)
     for thread, rows in rows_by(without["thread"]):
-        mine = calls.of(thread)
+        mine = work.calls.rows_of(thread)
         sent = np.flatnonzero(sending.calls[mine]) + mine.start
         at = np.searchsorted(sent, without["call"].to_numpy()[rows])
         run = np.cumsum(np.diff(at, prepend=-1) != 1)
@@ -183,15 +182,15 @@ def check_id_jumps(work: Work) -> Check:
     return Check("id_jumps", title, status, text, evidence, holes)
 
 
-def _jumps(calls: pl.DataFrame) -> tuple[int | None, pl.DataFrame]:
+def _jumps(calls: Calls) -> tuple[int | None, pl.DataFrame]:
     """The largest jump between neighbouring ids of a process, and the jumps above JUMP_SUSPECT.
 
     Returns:
         Largest jump (None: fewer than two ids), and ``jump``, ``before_ns``, ``start_ns``, ``process``; largest first.
     """
     largest, parts = None, []
-    used = calls.select("correlation", "start_ns", "end_ns")
-    for process, rows in rows_by_process(calls).items():
+    used = calls.frame.select("correlation", "start_ns", "end_ns")
+    for process, rows in calls.by_process().items():
         part = used[rows]
         ids = np.sort(part["correlation"].drop_nulls().to_numpy())
         ids = ids[np.searchsorted(ids, ids.dtype.type(0), side="right") :]  # a plain 0 would widen all of them
@@ -273,10 +272,9 @@ def _calls_inside(ranges: pl.DataFrame, work: Work, sending: Sending) -> npt.NDA
     """Calls that start inside each range on its thread; a binary search a thread."""
     counts = np.zeros(ranges.height, np.int32)
     begins, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
-    calls = ThreadCalls(work.calls)
     for thread, rows in rows_by(ranges["thread"]):
-        mine = calls.of(thread)
-        starts = calls.start[mine][sending.calls[mine]]
+        mine = work.calls.rows_of(thread)
+        starts = work.calls.start[mine][sending.calls[mine]]
         if starts.size:
             low = np.searchsorted(starts, begins[rows], side="left")
             counts[rows] = np.searchsorted(starts, ends[rows], side="right") - low

@@ -1,13 +1,10 @@
-"""CUDA API calls, one row a call, and the call behind each piece of GPU work.
-
-Two API rows can stand for one call: a runtime call and the driver call inside it, or (with ``--cudabacktrace``) a row
-of class 67 around the real one. They share (process, correlation id), and a plain join would double the bytes. One row
-a call is made first: name and times from the outermost row of class 0 or 1, the stack from whichever row has it.
-"""
+"""CUDA API calls, and the call behind each piece of GPU work."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -16,10 +13,9 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
-from nsysparse.joins.order import by_start, codes_of
+from nsysparse.intervals import Times, times
+from nsysparse.joins.order import count_codes
 from nsysparse.shelf import Index
-from nsysparse.side_by_side import in_order
-from nsysparse.source import Trace
 
 # What a function does, told by its name without suffixes: no column of an export says it.
 FUNCTIONS = {
@@ -35,172 +31,155 @@ FUNCTIONS = {
 WORK = ("launch", "graph launch", "copy", "memset")
 OTHER = "other"
 DOES = pl.Enum([*FUNCTIONS, OTHER])
-NOWHERE = -(1 << 62)  # no string has this number
-DENSE_NAMES = 1 << 24  # below this a name is found by its number, beyond by search
 NO_ID = 0  # what has no correlation id
 ROOM = 65_536  # ids that a table may have room for beyond those there are, however few these are
-UNNAMED = "(name not in the export)"
-
 
 Ids = npt.NDArray[Any]
 
 
-def load_calls(trace: Trace) -> pl.DataFrame:
-    """Every CUDA call of the recording, once, by thread and start; see :func:`make_calls`."""
-    return make_calls(read_api(trace), trace)
+@dataclass(frozen=True)
+class Calls:
+    """Every CUDA call once, by thread and start.
 
-
-def read_api(trace: Trace) -> pl.DataFrame:
-    """The canonical table ``api``, narrow, without rows that can be placed nowhere."""
-    api = trace.api()
-    if api["start_ns"].null_count() or api["thread"].null_count():
-        trace.left_out["api"] = api.select((pl.col("start_ns").is_null() | pl.col("thread").is_null()).sum()).item()
-        api = api.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
-    return api
-
-
-def make_calls(api: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Calls of API rows.
-
-    Args:
-        api: What :func:`read_api` returns.
-        trace: The recording, for its names.
-
-    Returns:
-        ``call`` (row number, Int32), ``start_ns``, ``end_ns``, ``thread``, ``correlation``, ``name`` (without version
-        suffix, categorical), ``does`` (a key of FUNCTIONS or "other", an enumeration),
-        ``asynchronous`` (by its name: nothing else says it), ``failed``, ``reversed`` (it ends before it starts; its
-        end is set to its start), ``callchain``.
+    Attributes:
+        frame: ``start_ns``, ``end_ns``, ``name`` (without version suffix, an enumeration in the order of the alphabet),
+            ``does`` (a key of FUNCTIONS or "other", an enumeration), ``waits`` (the call blocks its thread),
+            ``failed``, ``reversed`` (it ends before it starts; its end is set to its start), ``callchain``, and
+            ``correlation`` while it is needed. A call's thread and number are told by its row: see :meth:`at`.
+        threads: The threads that made calls, ascending.
+        bounds: First row of each thread, then the number of rows.
+        numbers: Numbers of the calls where these are a part of all; else a call's number is its row.
     """
-    room = next(trace.shelf.parts(api.height)).stop
-    order, cuts = _by_thread(api, room)
 
-    def piece(cut: tuple[int, int]) -> pl.DataFrame:
-        """Calls of some threads: rows of one call are on one thread."""
-        low, high = cut
-        whole = order is None and high - low == api.height
-        return _calls(api if whole else api[_rows(order, low, high)], trace)
+    frame: pl.DataFrame
+    threads: Index
+    bounds: Index
+    numbers: pl.Series | None = None
 
-    calls = trace.shelf.keep(in_order(piece, pairwise(cuts), trace.shelf.at_once))
-    return calls.with_columns(pl.int_range(pl.len(), dtype=pl.Int32).alias("call"))
+    @property
+    def height(self) -> int:
+        """How many calls there are."""
+        return self.frame.height
 
+    def __getitem__(self, column: str) -> pl.Series:
+        """A column of ``frame``."""
+        return self.frame[column]
 
-def _calls(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    start, end = pl.col("start_ns"), pl.col("end_ns")
-    part = _one_row_a_call(rows)
-    return part.select(
-        pl.lit(0, pl.Int32).alias("call"),
-        start,
-        pl.max_horizontal(start, end).alias("end_ns"),
-        "thread",
-        "correlation",
-        *_functions(part["name_id"], trace),
-        (pl.col("return_value") != 0).alias("failed"),
-        (end < start).alias("reversed"),
-        "callchain",
-    )
+    @cached_property
+    def start(self) -> Times:
+        """Starts, ns."""
+        return times(self.frame["start_ns"])
 
+    @cached_property
+    def end(self) -> Times:
+        """Ends, ns."""
+        return times(self.frame["end_ns"])
 
-def _rows(order: Index | None, low: int, high: int) -> Index | slice:
-    return slice(low, high) if order is None else order[low:high]
+    @cached_property
+    def does(self) -> npt.NDArray[np.uint8]:
+        """Number of each call's function in DOES."""
+        return self.frame["does"].to_physical().to_numpy()
 
+    @property
+    def names(self) -> pl.Series:
+        """The functions that were called, in the order of the alphabet."""
+        words = vocabulary(self["name"])
+        number = count_codes(self["name"].to_physical().to_numpy(), words.len())
+        return words.gather(np.flatnonzero(number))
 
-def _by_thread(api: pl.DataFrame, room: int) -> tuple[Index | None, list[int]]:
-    """The order of rows by thread, those of a thread by start, end and id, equal ones as they were.
+    def rows_of(self, thread: int) -> slice:
+        """The rows of a thread's calls."""
+        place = int(np.searchsorted(self.threads, thread))
+        if place == self.threads.size or self.threads[place] != thread:
+            return slice(0, 0)
+        return slice(int(self.bounds[place]), int(self.bounds[place + 1]))
 
-    Returns:
-        Rows in that order, None where they are in it; and where to cut it between threads, into pieces of about as
-        many rows as there is room for.
-    """
-    threads, codes = codes_of(api["thread"].to_numpy())
-    then = (api[c].fill_null(0).to_numpy() for c in ("end_ns", "correlation"))
-    order, bounds = by_start(codes, threads.size, api["start_ns"].to_numpy(), *then)
-    cuts = [0]
-    for at in bounds[1:].tolist():
-        if at - cuts[-1] >= room or at == api.height:
-            cuts.append(at)
-    return order, cuts if len(cuts) > 1 else [0, 0]
+    def waiting(self, thread: int) -> Index:
+        """The rows of a thread's calls that wait."""
+        rows = self.rows_of(thread)
+        waiting: Index = np.flatnonzero(self.frame["waits"][rows].to_numpy()) + rows.start
+        return waiting
 
+    def by_process(self) -> dict[int, slice]:
+        """Where each process's calls lie: its threads are neighbours."""
+        runs = pl.select(schema.process_of(pl.lit(pl.Series(self.threads)))).to_series().rle().struct.unnest()
+        cuts = self.bounds[[0, *runs["len"].cum_sum()]]
+        return {p: slice(low, high) for p, (low, high) in zip(runs["value"], pairwise(cuts.tolist()), strict=True)}
 
-def _functions(ids: pl.Series, trace: Trace) -> list[pl.Series]:
-    """``name``, ``does`` and ``asynchronous`` of each call."""
-    known = _describe(trace.strings(ids)).sort("name_id")
-    unknown = pl.DataFrame({"name_id": [None], "name": [UNNAMED], "does": [OTHER], "asynchronous": [False]})
-    table = pl.concat([known, unknown.cast(known.schema)])
-    named = known["name_id"].cast(pl.Int64).to_numpy()
-    low, high = ids.min(), ids.max()
-    if not ids.null_count() and isinstance(low, int) and isinstance(high, int) and low >= 0 and high < DENSE_NAMES:
-        place = np.full(high + 1, named.size, np.uint32)
-        place[named] = np.arange(named.size)
-        row = place[ids.to_numpy()]
-    else:
-        wanted = ids.cast(pl.Int64).fill_null(NOWHERE).to_numpy()
-        at = np.searchsorted(named, wanted)
-        there = named[np.minimum(at, named.size - 1)] == wanted if named.size else np.zeros(wanted.size, np.bool_)
-        row = np.where(there, at, named.size).astype(np.uint32)
-    return [table[c].gather(row) for c in ("name", "does", "asynchronous")]
-
-
-def _describe(names: pl.DataFrame) -> pl.DataFrame:
-    """What each function is: one row a ``name_id``."""
-    does = pl.when(False).then(pl.lit(OTHER))
-    for function, pattern in FUNCTIONS.items():
-        does = does.when(pl.col("name").str.contains(pattern)).then(pl.lit(function))  # type: ignore[assignment]
-    return (
-        names.select(name_id="id", name=schema.normalized_api_name(pl.col("value").str.strip_chars()))
-        .with_columns(does=does.otherwise(pl.lit(OTHER)).cast(DOES), asynchronous=pl.col("name").str.contains("Async"))
-        .with_columns(pl.col("name").cast(pl.Categorical))
-    )
-
-
-def _one_row_a_call(api: pl.DataFrame) -> pl.DataFrame:
-    """Drop the inner and the backtrace rows of a call; keep its stack."""
-    if not _may_repeat(api):
-        return api
-    group = ["thread", "correlation"]
-    usable = pl.col("correlation").is_not_null() & (pl.col("correlation") != 0)
-    marked = api.with_row_index("row").with_columns(repeated=usable & pl.struct(group).is_duplicated())
-    # Rows of one call overlap in time; a row after them is another call that uses the number again.
-    several = marked.filter("repeated").sort(*group, "start_ns", "row")
-    again = pl.col("start_ns") > pl.col("end_ns").cum_max().shift(1).over(group)
-    several = several.with_columns(again=again.fill_null(True).cast(pl.Int64).cum_sum().over(group))
-    kept = (
-        several.with_columns(
-            callchain=pl.coalesce("callchain", pl.col("callchain").drop_nulls().first().over(*group, "again"))
-        )
-        .sort(
-            *group,
-            "again",
-            pl.col("event_class") == schema.BACKTRACE_CLASS,
-            "start_ns",
-            "end_ns",
-            "row",
-            descending=[False, False, False, False, False, True, False],
-        )
-        .unique([*group, "again"], keep="first", maintain_order=True)
-        .drop("again")
-    )
-    return pl.concat([marked.filter(~pl.col("repeated")), kept]).sort("row").drop("row", "repeated")
-
-
-def _may_repeat(api: pl.DataFrame) -> bool:
-    """Whether any (thread, correlation id) is there twice: by marking where the ids are dense, as they mostly are."""
-    every = _wide(api["correlation"])
-    for _, rows in rows_by(api["thread"]):
-        ids = every[rows]
-        ids = ids[ids != NO_ID]
-        if not ids.size:
-            continue
-        low, high = int(ids.min()), int(ids.max())
-        if high - low > 8 * ids.size + ROOM:
-            distinct = np.unique(ids).size
+    def at(self, rows: Index | slice) -> pl.DataFrame:
+        """Some calls: ``call`` (its number, Int32), the columns of ``frame`` and ``thread``."""
+        if isinstance(rows, slice):
+            number = pl.int_range(rows.start, rows.stop, dtype=pl.Int32, eager=True)
+            threads = np.repeat(self.threads, np.diff(self.bounds.clip(rows.start, rows.stop)))
         else:
-            seen = np.zeros(high - low + 1, np.bool_)
-            seen[ids - low] = True
-            distinct = int(np.count_nonzero(seen))
-        if distinct != ids.size:
-            return True
-    return False
+            number = pl.Series(rows, dtype=pl.Int32)
+            threads = self.threads[np.searchsorted(self.bounds, rows, side="right") - 1]
+        if self.numbers is not None:
+            number = self.numbers.gather(number)
+        return self.frame[rows].select(number.alias("call"), pl.all(), pl.Series("thread", threads))
+
+    def of(self, *threads: int) -> pl.DataFrame:
+        """The calls of one thread or of several, as :meth:`at` gives them."""
+        parts = [self.at(self.rows_of(t)) for t in sorted(set(threads))]
+        return parts[0] if len(parts) == 1 else pl.concat([self.at(slice(0, 0)), *parts], rechunk=False)
+
+    def where(self, condition: pl.Expr | pl.Series) -> pl.DataFrame:
+        """The calls for which a condition on the columns of ``frame`` holds, as :meth:`at` gives them."""
+        return self.at(np.flatnonzero(self._holds(condition)))
+
+    def times_of(self, calls: pl.Series) -> pl.DataFrame:
+        """``call_start_ns`` and ``call_end_ns`` of some calls by their rows; NULL for NULL."""
+        return self.frame.select(
+            pl.col("start_ns").gather(calls).alias("call_start_ns"), pl.col("end_ns").gather(calls).alias("call_end_ns")
+        )
+
+    def whole(self) -> pl.DataFrame:
+        """All calls, as :meth:`at` gives them."""
+        return self.at(slice(0, self.height))
+
+    def part(self, condition: pl.Expr | pl.Series) -> Calls:
+        """The calls for which a condition holds, under the numbers they have."""
+        rows = np.flatnonzero(self._holds(condition))
+        number = pl.Series(rows, dtype=pl.Int32)
+        return replace(
+            self,
+            frame=self.frame[rows],
+            bounds=np.searchsorted(rows, self.bounds),
+            numbers=number if self.numbers is None else self.numbers.gather(number),
+        )
+
+    def waiting_for(self, copies: pl.DataFrame) -> Calls:
+        """The same calls with ``waits``: synchronizations, synchronous copies, copies from or to pageable memory.
+
+        No column says whether a copy was asynchronous; an ``Async`` copy of pageable memory blocks all the same.
+
+        Args:
+            copies: ``src_kind``, ``dst_kind`` and ``call``.
+        """
+        pageable = (pl.col("src_kind") == schema.PAGEABLE) | (pl.col("dst_kind") == schema.PAGEABLE)
+        sent = copies.filter(pageable)["call"].drop_nulls().to_numpy()
+        asynchronous = vocabulary(self["name"]).str.contains("Async").to_numpy()
+        blocks = ~asynchronous[self["name"].to_physical().to_numpy()]
+        blocks[sent] = True
+        # A graph launch that holds a pageable copy does not wait for it: only a copy call does.
+        does = pl.col("does")
+        waits = (does == "synchronize") | ((does == "copy") & pl.Series(blocks))
+        return replace(self, frame=self.frame.with_columns(waits=waits))
+
+    def without_ids(self) -> Calls:
+        """The same calls without ``correlation``, which is needed to find what they sent and what is missing."""
+        return replace(self, frame=self.frame.drop("correlation", strict=False))
+
+    def _holds(self, condition: pl.Expr | pl.Series) -> npt.NDArray[np.bool_]:
+        holds: npt.NDArray[np.bool_] = self.frame.select(condition.fill_null(False)).to_series().to_numpy()
+        return holds
+
+
+def vocabulary(names: pl.Series) -> pl.Series:
+    """The texts of an enumeration, in the order of their numbers."""
+    words = names.dtype
+    assert isinstance(words, pl.Enum)
+    return words.categories
 
 
 def rows_by(keys: pl.Series) -> Iterator[tuple[int, slice | Index]]:
@@ -223,42 +202,28 @@ def rows_by(keys: pl.Series) -> Iterator[tuple[int, slice | Index]]:
         yield key, order[cuts[i] : cuts[i + 1]]
 
 
-def rows_by_process(calls: pl.DataFrame) -> dict[int, slice]:
-    """Where each process's calls lie, which are ordered by thread: a process's threads are neighbours."""
-    found: dict[int, slice] = {}
-    runs = calls["thread"].rle().struct.unnest().with_columns(end=pl.col("len").cum_sum())
-    for process, low, high in (
-        runs.group_by(process=schema.process_of(pl.col("value")), maintain_order=True)
-        .agg((pl.col("end") - pl.col("len")).first().alias("low"), pl.col("end").last())
-        .iter_rows()
-    ):
-        found[process] = slice(low, high)
-    return found
-
-
-def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
+def find_calls(work: pl.DataFrame, calls: Calls) -> npt.NDArray[np.int32]:
     """The call that sent each piece of GPU work.
 
     Args:
         work: Columns ``process``, ``correlation``, ``start_ns``.
-        calls: As :func:`load_calls` returns them.
+        calls: All calls, with their ``correlation``.
 
     Returns:
         Row of the call, -1 where there is none (correlation 0 or NULL, or a call that was not recorded).
     """
-    result = np.full(work.height, -1, np.int64)
-    mine = rows_by_process(calls)
+    result = np.full(work.height, -1, np.int32)
+    mine = calls.by_process()
     # Very old rows have no process: safe only when one process made calls.
     process = work["process"].fill_null(next(iter(mine))) if len(mine) == 1 else work["process"]
-    wanted, ids = _wide(work["correlation"]), _wide(calls["correlation"])
+    wanted, ids = wide(work["correlation"]), wide(calls["correlation"])
     if wanted.dtype != ids.dtype:
         wanted, ids = wanted.astype(np.int64), ids.astype(np.int64)
-    number = calls["call"].to_numpy()
     for key, rows in rows_by(process):  # arrays, not frames: there may be many processes
         if key not in mine:
             continue
         sent, made = wanted[rows], ids[mine[key]]
-        call = number[mine[key]]
+        call = np.arange(mine[key].start, mine[key].stop, dtype=np.int32)
         if not sent.all():
             rows = np.arange(work.height)[rows][sent != NO_ID]
             sent = wanted[rows]
@@ -266,7 +231,7 @@ def find_calls(work: pl.DataFrame, calls: pl.DataFrame) -> Index:
             call, made = call[made != NO_ID], made[made != NO_ID]
         if sent.size and made.size:
             found, repeated = _look_up(sent, made, call)
-            result[rows] = _latest_before(work[rows], calls[mine[key]], found) if repeated else found
+            result[rows] = _latest_before(work[rows], calls.at(mine[key]), found) if repeated else found
     return result
 
 
@@ -277,7 +242,7 @@ def _look_up(wanted: Ids, ids: Ids, rows: npt.NDArray[np.int32]) -> tuple[npt.ND
         Row of the call, -1 for none; and whether several calls have one id.
     """
     low, high = int(ids.min()), int(ids.max())
-    if high - low > 8 * ids.size + ROOM:
+    if not dense(ids):
         order = np.argsort(ids, kind="stable")
         at = np.minimum(np.searchsorted(ids[order], wanted), ids.size - 1)
         found = np.where(ids[order][at] == wanted, rows[order][at], -1)
@@ -293,7 +258,12 @@ def _look_up(wanted: Ids, ids: Ids, rows: npt.NDArray[np.int32]) -> tuple[npt.ND
     return found, bool(repeated)
 
 
-def _wide(ids: pl.Series) -> Ids:
+def dense(ids: Ids) -> bool:
+    """Whether a table with a place for every number between the least and the greatest id is worth its memory."""
+    return bool(int(ids.max()) - int(ids.min()) <= 8 * ids.size + ROOM)
+
+
+def wide(ids: pl.Series) -> Ids:
     """Ids in a type in which the difference of two near ones has room; NO_ID for NULL."""
     ids = ids.fill_null(NO_ID) if ids.null_count() else ids
     return (ids if ids.dtype in (pl.Int32, pl.Int64) else ids.cast(pl.Int32)).to_numpy()

@@ -69,7 +69,7 @@ def find_devices(trace: Trace, rows: Mapping[str, pl.DataFrame] | None = None) -
         )
         .with_row_index("device")
         .with_columns(slice=pl.col("sliced").cum_sum().over("gpu"))
-        .with_columns(pl.col("device").cast(pl.Int64), mapped=pl.col("gpu").is_not_null(), label=_label())
+        .with_columns(pl.col("device").cast(pl.Int32), mapped=pl.col("gpu").is_not_null(), label=_label())
     )
     keys = mapped.join(devices.select("fold", "device"), on="fold").select("process", "ordinal", "device")
     return devices.drop("fold", "pid", "sliced", "slice"), keys

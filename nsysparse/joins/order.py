@@ -35,6 +35,12 @@ def places_of(groups: npt.NDArray[np.int64], distinct: npt.NDArray[np.int64]) ->
     return found
 
 
+def count_codes(codes: Codes, count: int) -> Index:
+    """How often each of ``count`` numbers is there; numpy counts in 64 bits, and so a piece at a time."""
+    pieces = (codes[low : low + PIECE_ROWS] for low in range(0, codes.size, PIECE_ROWS))
+    return sum((np.bincount(piece, minlength=count) for piece in pieces), np.zeros(count, np.int64))
+
+
 def by_start(
     codes: Codes, count: int, start: npt.NDArray[np.int64], *then: npt.NDArray[np.int64]
 ) -> tuple[Index | None, Index]:
@@ -49,7 +55,7 @@ def by_start(
     Returns:
         Rows in order, None where they are in it; and where each group begins, with the end of the last.
     """
-    bounds = np.concatenate(([0], np.cumsum(np.bincount(codes, minlength=count))))
+    bounds = np.concatenate(([0], np.cumsum(count_codes(codes, count))))
     grouped = bool((codes[1:] >= codes[:-1]).all())
     order = np.arange(codes.size) if grouped else np.argsort(codes, kind="stable")  # few bits: numpy counts them
     changed = not grouped

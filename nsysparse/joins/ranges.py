@@ -24,6 +24,7 @@ MAX_DEPTH = 64  # levels of a path; deeper ranges count for their ancestor at th
 NO_PATH = 0
 Codes = npt.NDArray[np.int32]
 BY_THREAD, IN_TIME, NO_RANGE = "thread", "in time", "none"
+PATH_BY = pl.Enum([IN_TIME, NO_RANGE, BY_THREAD])  # in the order of the alphabet
 
 
 @dataclass(frozen=True)
@@ -290,7 +291,7 @@ def attribute(calls: pl.DataFrame, ranges: Ranges) -> pl.DataFrame:
             rows, threads = rows[one], thread[one]
             path[rows], found[rows] = ranges.path_of(pl.Series(threads), pl.Series(instants[one]))
             by[rows] = 1
-    kinds = pl.Series("path_by", [BY_THREAD, IN_TIME, NO_RANGE], pl.Categorical)
+    kinds = pl.Series("path_by", [BY_THREAD, IN_TIME, NO_RANGE], PATH_BY)
     return pl.DataFrame({"path": path, "range": found, "path_by": kinds.gather(by)})
 
 

@@ -5,15 +5,17 @@ A row is never multiplied: each operation has at most one call, each call one th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
-from nsysparse.joins.calls import find_calls, make_calls, read_api
+from nsysparse.joins.api import make_calls, read_api
+from nsysparse.joins.calls import Calls, find_calls
 from nsysparse.joins.devices import find_devices, name_peers
 from nsysparse.joins.order import by_start
 from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, make_ranges
@@ -38,12 +40,11 @@ class Work:
 
     Attributes:
         kernels, copies, memsets, graphs: The canonical tables' rows with usable times, by device, plus ``device``,
-            ``call`` (NULL: none), ``thread``, ``call_start_ns``, ``call_end_ns``, ``api`` (name), ``callchain``,
-            ``range``, ``path`` and ``path_by``.
+            ``call`` (NULL: none), ``thread``, ``api`` (name), ``callchain``, ``range``, ``path`` and ``path_by``.
         migrations: Unified-memory rows of the copy table: no call sent them, so only ``device`` is added.
         untimed: (``table``, ``rows``, ``bytes``) of rows whose times are missing, zero or reversed; they are in no
             other frame.
-        calls: See :func:`nsysparse.joins.calls.load_calls`, with ``waits`` (the call blocks its thread).
+        calls: Every call of the host, see :class:`nsysparse.joins.calls.Calls`.
         ranges: NVTX ranges.
         devices: See :func:`nsysparse.joins.devices.find_devices`.
         peers: Names of the devices of peer copies: ``process``, ``ordinal``, ``name``.
@@ -55,7 +56,7 @@ class Work:
     graphs: pl.DataFrame
     migrations: pl.DataFrame
     untimed: pl.DataFrame
-    calls: pl.DataFrame
+    calls: Calls
     ranges: Ranges
     devices: pl.DataFrame
     peers: pl.DataFrame
@@ -65,28 +66,10 @@ class Work:
         """First row and number of rows of each device in each frame; its rows lie together."""
         return {name: _runs(getattr(self, name)["device"]) for name in FRAMES}
 
-    @cached_property
-    def _by_thread(self) -> dict[int, tuple[int, int]]:
-        return _runs(self.calls["thread"])
-
-    @property
-    def threads(self) -> list[int]:
-        """The threads that made CUDA calls, ascending."""
-        return list(self._by_thread)
-
     @property
     def processes(self) -> pl.Series:
         """The processes that made CUDA calls."""
-        threads = pl.DataFrame({"thread": list(self._by_thread)}, schema={"thread": pl.Int64})
-        return threads.select(schema.process_of(pl.col("thread")).alias("process"))["process"].unique()
-
-    def calls_of(self, thread: int) -> pl.DataFrame:
-        """The calls of one thread by start: a part of ``calls``, not a copy."""
-        return self.calls.slice(*self._by_thread.get(thread, (0, 0)))
-
-    def calls_on(self, threads: Iterable[int]) -> pl.DataFrame:
-        """The calls of some threads, by thread and start."""
-        return pl.concat([self.calls.head(0), *(self.calls_of(t) for t in sorted(set(threads)))], rechunk=False)
+        return pl.Series("process", list(self.calls.by_process()), pl.Int64)
 
     def all(self) -> pl.DataFrame:
         """All operations that a call can have sent: JOINED plus ``kind`` and ``bytes`` (NULL for kernels)."""
@@ -100,9 +83,7 @@ class Work:
     def on(self, device: int) -> Work:
         """The part of the work that ran on one device, not a copy; calls and ranges stay whole."""
         parts = {n: getattr(self, n).slice(*self._by_device[n].get(device, (0, 0))) for n in FRAMES}
-        mine = replace(self, **parts)
-        mine.__dict__["_by_thread"] = self._by_thread  # the same calls
-        return mine
+        return replace(self, **parts)
 
 
 def _runs(column: pl.Series) -> dict[int, tuple[int, int]]:
@@ -131,11 +112,11 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
         (parts, migrations, untimed), ranges = gpu_later(), ranges_later()
     found = side_by_side(lambda frame: find_calls(frame, calls), parts.values(), shelf.at_once)
     for name, call in zip(parts, found, strict=True):
-        parts[name] = parts[name].with_columns(pl.Series("call", call, pl.Int32).replace(-1, None))
+        parts[name] = parts[name].hstack(shelf.put(_known(call).to_frame("call")))
     sent, place = _with_paths(calls, pl.concat([p["call"] for p in parts.values()]), ranges, shelf)
     for name, frame in parts.items():
         parts[name] = frame.hstack(_gathered(sent, place, frame["call"], shelf))
-    calls = _with_waits(calls, parts["copies"])
+    calls = calls.waiting_for(parts["copies"])
     return Work(
         parts["kernels"],
         parts["copies"],
@@ -202,22 +183,27 @@ def _has_times() -> pl.Expr:
     return (start.is_not_null() & end.is_not_null() & (start > 0) & (end >= start)).fill_null(False)
 
 
-def _with_paths(calls: pl.DataFrame, wanted: pl.Series, ranges: Ranges, shelf: Shelf) -> tuple[pl.DataFrame, pl.Series]:
+def _with_paths(calls: Calls, wanted: pl.Series, ranges: Ranges, shelf: Shelf) -> tuple[pl.DataFrame, pl.Series]:
     """The calls that sent work, with their path; and for every call its row among these (NULL: it sent none)."""
     sends = np.zeros(calls.height, np.bool_)
     sends[wanted.drop_nulls().to_numpy()] = True
     rows = np.flatnonzero(sends)
     place = np.full(calls.height, -1, np.int32)
     place[rows] = np.arange(rows.size)
-    names = {"start_ns": "call_start_ns", "end_ns": "call_end_ns", "name": "api"}
-    columns = ("thread", "does", "callchain", *names)
 
     def piece(low: int) -> pl.DataFrame:
-        sent = calls.select(columns)[rows[low : low + PIECE_ROWS]]
-        return sent.rename(names).hstack(attribute(sent, ranges))
+        sent = calls.at(rows[low : low + PIECE_ROWS])
+        return sent.select("thread", "does", "callchain", api="name").hstack(attribute(sent, ranges))
 
     pieces = in_order(piece, range(0, max(rows.size, 1), PIECE_ROWS), shelf.at_once)
-    return shelf.keep(pieces), pl.Series(place).replace(-1, None)
+    return shelf.keep(pieces), _known(place)
+
+
+def _known(rows: npt.NDArray[np.int32]) -> pl.Series:
+    """Numbers of rows, NULL for -1."""
+    known = pl.Series(rows)
+    missing = rows < 0
+    return known.set(pl.Series(missing), None) if missing.any() else known
 
 
 def _gathered(sent: pl.DataFrame, place: pl.Series, call: pl.Series, shelf: Shelf) -> pl.DataFrame:
@@ -231,20 +217,3 @@ def _gathered(sent: pl.DataFrame, place: pl.Series, call: pl.Series, shelf: Shel
             )
 
     return shelf.keep(pieces())
-
-
-def _with_waits(calls: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
-    """Mark the calls that block their thread: synchronizations, synchronous copies, copies from or to pageable memory.
-
-    No column says whether a copy was asynchronous; an ``Async`` copy of pageable memory blocks all the same.
-    """
-    pageable = copies.filter((pl.col("src_kind") == schema.PAGEABLE) | (pl.col("dst_kind") == schema.PAGEABLE))[
-        "call"
-    ].drop_nulls()
-    waits = np.zeros(calls.height, np.bool_)
-    waits[pageable.to_numpy()] = True
-    does = pl.col("does")
-    # A graph launch that holds a pageable copy does not wait for it: only a copy call does.
-    return calls.with_columns(
-        waits=(does == "synchronize") | ((does == "copy") & (~pl.col("asynchronous") | pl.Series(waits)))
-    )

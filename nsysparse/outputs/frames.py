@@ -191,8 +191,8 @@ def tables_of(work: Work, trace: Trace, span: tuple[int, int] | None = None) -> 
     """
     refers = {"device": "devices", "call": "calls", "path": "paths"}
     kernels = _named(_named(work.kernels, trace, "name_id", "name"), trace, "short_name_id", "short_name")
-    threads = thread_names(trace, pl.concat([work.calls["thread"], work.ranges.frame["thread"]]).unique())
-    of_process = work.calls.with_columns(process=schema.process_of(pl.col("thread")))
+    threads = thread_names(trace, pl.concat([pl.Series(work.calls.threads), work.ranges.frame["thread"]]))
+    of_process = work.calls.whole().with_columns(process=schema.process_of(pl.col("thread")))
     calls, ranges = (_with_thread(f, threads) for f in (of_process, work.ranges.frame))
     made = [
         Exported("devices", "a device that did any work", work.devices, DEVICES, "device"),

@@ -11,7 +11,7 @@ from nsysparse.accounting.grouping import filled
 from nsysparse.accounting.host import rows_near
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import times
-from nsysparse.joins.calls import WORK
+from nsysparse.joins.calls import WORK, Calls
 from nsysparse.joins.work import Work
 
 PAUSE_NS = 1_000_000  # a host pause longer than this ends a burst of copies
@@ -22,13 +22,13 @@ def take_turns(work: Work, threads: Iterable[int], window: Window) -> pl.DataFra
     """The calls of some threads around a window.
 
     Returns:
-        ``call``, ``start_ns``, ``end_ns``, ``thread``, ``name``, ``does``, ``failed`` and ``waits`` of ``work.calls``
+        ``call``, ``start_ns``, ``end_ns``, ``thread``, ``name``, ``does``, ``failed`` and ``waits`` of :class:`Calls`
         in ``thread``, ``start_ns`` order, plus ``turn`` (row number), ``pause_ns`` (silence of the thread before it,
         NULL before its first), ``stretch`` (number of the stretch without a pause) and ``last_work`` (the thread's last
         call that sent work, itself included).
     """
-    parts = [_around(work.calls_of(t), window) for t in sorted(set(threads))]
-    calls = parts[0] if len(parts) == 1 else pl.concat([work.calls.head(0), *parts], rechunk=True)
+    parts = [_around(work.calls, t, window) for t in sorted(set(threads))]
+    calls = parts[0] if len(parts) == 1 else pl.concat([work.calls.of(), *parts], rechunk=True)
     calls = calls.select(COLUMNS)
     start, end, row = times(calls["start_ns"]), times(calls["end_ns"]), np.arange(calls.height, dtype=np.int32)
     sends = calls.select(pl.any_horizontal([pl.col("does") == d for d in WORK])).to_series().to_numpy()
@@ -49,11 +49,13 @@ def take_turns(work: Work, threads: Iterable[int], window: Window) -> pl.DataFra
     )
 
 
-def _around(calls: pl.DataFrame, window: Window) -> pl.DataFrame:
+def _around(calls: Calls, thread: int, window: Window) -> pl.DataFrame:
     """The calls of a thread that overlap or touch a window."""
-    rows = rows_near(times(calls["start_ns"]), times(calls["end_ns"]), window.start_ns - 1, window.end_ns + 1)
-    near: pl.DataFrame = calls[rows]
-    return near
+    mine = calls.rows_of(thread)
+    near = rows_near(calls.start[mine], calls.end[mine], window.start_ns - 1, window.end_ns + 1)
+    return calls.at(
+        slice(near.start + mine.start, near.stop + mine.start) if isinstance(near, slice) else near + mine.start
+    )
 
 
 class Marks:

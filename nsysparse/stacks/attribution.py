@@ -33,11 +33,11 @@ def attribute_stacks(work: Work, stacks: Stacks) -> pl.DataFrame:
     possible = np.zeros(work.calls.height, np.bool_)
     possible[told["call"].to_numpy()] = True
     for thread in {*shown["thread"].unique(), *sampled["thread"].unique()}:
-        possible[work.calls_of(thread)["call"].to_numpy()] = True
+        possible[work.calls.rows_of(thread)] = True
     if stacks.calls.height:
         possible |= work.calls["callchain"].is_not_null().to_numpy()
     rows = np.flatnonzero(possible & _wanted(work)) if possible.any() else np.empty(0, np.int64)
-    calls = work.calls.select("call", "start_ns", "end_ns", "thread", pl.col("callchain").cast(pl.Int64))[rows]
+    calls = work.calls.at(rows).select("call", "start_ns", "end_ns", "thread", pl.col("callchain").cast(pl.Int64))
     native, python = _recorded(calls, stacks), np.full(rows.size, -1, np.int64)
     told = told.filter(pl.col("call").is_in(calls["call"].implode()))
     python[np.searchsorted(rows, told["call"].to_numpy())] = told["stack"].to_numpy()
@@ -103,7 +103,7 @@ def _announced(work: Work, stacks: Stacks) -> pl.DataFrame:
     found = [pl.DataFrame(schema={"call": pl.Int32, "stack": pl.Int64})]
     events = stacks.python.filter(pl.col("by") == BY_CALL)
     for (thread,), mine in events.group_by("thread"):
-        calls = work.calls_of(int(thread)).select("call", "start_ns")
+        calls = work.calls.of(int(thread)).select("call", "start_ns")
         at = np.searchsorted(calls["start_ns"].to_numpy(), mine["time_ns"].to_numpy())
         there = at < calls.height
         at, events_here = at[there], mine.filter(pl.Series(there))
@@ -128,7 +128,7 @@ def measure_stacks(work: Work, attributed: pl.DataFrame) -> pl.DataFrame:
     rows: list[tuple[object, ...]] = []
     for kind in KINDS:
         if kind == "synchronizations":
-            operations = work.calls.select("call", "start_ns", "end_ns", "does").filter(pl.col("does") == "synchronize")
+            operations = work.calls.where(pl.col("does") == "synchronize")
         else:
             operations = getattr(work, kind).select("call", "start_ns", "end_ns")
         if operations.height:

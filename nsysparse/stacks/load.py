@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from nsysparse import schema
-from nsysparse.joins.calls import load_calls
+from nsysparse.joins.api import load_calls
+from nsysparse.joins.calls import Calls
 from nsysparse.source import Trace
 from nsysparse.stacks.chains import Chains, Codes, Index, Lists, chains_of, number_chains
 from nsysparse.stacks.frames import FrameNumbers
@@ -90,12 +91,12 @@ class Stacks:
         }
 
 
-def load_stacks(trace: Trace, calls: pl.DataFrame | None = None) -> Stacks:
+def load_stacks(trace: Trace, calls: Calls | None = None) -> Stacks:
     """Read and number every stack.
 
     Args:
         trace: The recording.
-        calls: Its calls (see :func:`nsysparse.joins.calls.load_calls`), where they have been read already.
+        calls: Its calls (see :func:`nsysparse.joins.api.load_calls`), where they have been read already.
     """
     calls = load_calls(trace) if calls is None else calls
     numbers = FrameNumbers()
@@ -105,7 +106,7 @@ def load_stacks(trace: Trace, calls: pl.DataFrame | None = None) -> Stacks:
         found[source] = (ids, *number_chains(chains))
         del chains
     python = read_python(trace)
-    frames = _frames(trace, numbers.keys, python, _distinct(calls["name"]))
+    frames = _frames(trace, numbers.keys, python, calls.names)
     python_stack, python_lists = _number_python(python, numbers.keys.height)
     lists = [*(stacks for _, _, stacks in found.values()), python_lists]
     first = dict(zip((*found, "python"), np.cumsum([0, *map(len, lists)]).tolist(), strict=False))
@@ -162,18 +163,6 @@ def _frames(trace: Trace, keys: pl.DataFrame, python: PythonStacks, api: pl.Seri
     return pl.concat([describe_native(native, set(api.to_list())), describe_python(python.table)])
 
 
-def _distinct(names: pl.Series) -> pl.Series:
-    """The distinct names of calls, of which there are many: marked by number, not hashed."""
-    codes = names.to_physical()
-    highest = codes.max()
-    row = np.full(highest + 1 if isinstance(highest, int) else 0, -1, np.int32)
-    at = 0
-    for piece in codes.get_chunks():
-        row[piece.to_numpy()] = np.arange(at, at + piece.len(), dtype=np.int32)
-        at += piece.len()
-    return names.gather(row[row >= 0])
-
-
 def _number_python(python: PythonStacks, first_frame: int) -> tuple[Index, Lists]:
     lists = python.frames
     frame = (lists.value + first_frame).astype(np.int32)
@@ -197,9 +186,9 @@ def _samples(trace: Trace, chains: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def calibrate_cuda(calls: pl.DataFrame, chains: pl.DataFrame, stacks: Lists, frames: pl.DataFrame) -> Calibration:
+def calibrate_cuda(calls: Calls, chains: pl.DataFrame, stacks: Lists, frames: pl.DataFrame) -> Calibration:
     """The offset of CUDA calls' stacks; see :func:`calibrate`."""
-    rows = calls.filter(pl.col("callchain").is_not_null()).select(
+    rows = calls.frame.filter(pl.col("callchain").is_not_null()).select(
         pl.col("callchain").cast(pl.Int64), pl.col("name").cast(pl.String)
     )
     called = pl.when(pl.col("role") == "api").then(schema.normalized_api_name(pl.col("function")))

@@ -61,7 +61,7 @@ class _Slices:
     def __init__(self, work: Work, trace: Trace, tracks: Tracks) -> None:
         self.work, self.trace, self.tracks = work, trace, tracks
         self.shift = max(0, -_least([work.calls["start_ns"], work.ranges.frame["start_ns"]]))
-        threads = thread_names(trace, pl.concat([work.calls["thread"], work.ranges.frame["thread"]]).unique())
+        threads = thread_names(trace, pl.concat([pl.Series(work.calls.threads), work.ranges.frame["thread"]]))
         self._threads = {t: (pid, tid, name) for t, pid, tid, name in threads.iter_rows()}
         processes = trace.frame("processes").select("pid", schema.program_name(pl.col("name")))
         self._processes = dict(processes.drop_nulls().iter_rows())
@@ -78,7 +78,7 @@ class _Slices:
         yield self._gpu(operations.join(flows.select("row", "flow"), on="row", how="left", maintain_order="left"))
 
     def _calls(self, flows: pl.DataFrame) -> Events:
-        calls = self.work.calls.join(flows, on="call", how="left", maintain_order="left")
+        calls = self.work.calls.whole().join(flows, on="call", how="left", maintain_order="left")
         lane = nested_lanes(calls["thread"], calls["start_ns"], calls["end_ns"])
         track = self._thread_tracks(calls["thread"], lane, "")
         return self._nested(calls, track, calls["name"])
