@@ -10,9 +10,7 @@ from typing import Any
 import polars as pl
 
 from nsysparse._version import __version__
-from nsysparse.accounting.device import DeviceAccount, Options, account_for
-from nsysparse.accounting.host import Activity
-from nsysparse.accounting.windows import whole_window
+from nsysparse.accounting.device import Common, DeviceAccount, Options, account_for
 from nsysparse.coverage import measure_coverage
 from nsysparse.errors import UsageError
 from nsysparse.findings import Finding, Outcome, rank
@@ -121,20 +119,18 @@ def _account(
     progress: Progress,
 ) -> list[DeviceAccount]:
     """Account for every device's time, some devices side by side."""
-    activity, holes = Activity(work, trace), integrity.hole
+    common = Common(work, trace, integrity.hole)
 
     def account(row: dict[str, Any]) -> DeviceAccount | None:
         progress(f"accounting for {row['label']}")
-        mine = work.on(row["device"])
-        if whole_window(mine) is not None:  # else every time on it is missing, which the clock check says
-            return account_for(mine, row, options, activity, trace, holes).put_on(trace.shelf)
-        if options.devices:
+        mine = account_for(row, options, common)
+        if mine is None and options.devices:
             raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
-        return None
+        return mine and mine.put_on(trace.shelf)  # where every time on it is missing, the clock check says so
 
     at_once = worth_at_once(work.devices.height, sum(getattr(work, t).height for t in GPU_TABLES), trace.shelf.at_once)
     accounts = [a for a in side_by_side(account, chosen, at_once) if a is not None]
-    activity.forget()
+    common.forget()
     return accounts
 
 

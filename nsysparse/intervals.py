@@ -88,6 +88,8 @@ class Intervals:
         """Instants in both."""
         if len(self) > len(other):  # fewer to look up
             return other & self
+        if not len(self) or self.end[-1] <= other.start[0] or other.end[-1] <= self.start[0]:
+            return Intervals.none()
         low = np.searchsorted(other.end, self.start, side="right")
         high = np.searchsorted(other.start, self.end, side="left")
         mine, theirs = pairs(low, high)
@@ -102,6 +104,8 @@ class Intervals:
 
     def clip(self, start: int, end: int) -> Intervals:
         """Instants inside a window; views where nothing is cut."""
+        if self.start.size and start <= self.start[0] and self.end[-1] <= end:
+            return self
         low = int(np.searchsorted(self.end, start, side="right"))
         high = max(int(np.searchsorted(self.start, end, side="left")), low)
         s, e = self.start[low:high], self.end[low:high]

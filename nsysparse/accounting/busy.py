@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from nsysparse.accounting.grouping import rows_of
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Intervals, Times, owned, times
 from nsysparse.joins.work import Work
@@ -100,24 +101,33 @@ def union_by_thread(frame: pl.DataFrame) -> dict[int, Intervals]:
     """When any of the rows of each thread was going on, threads in the order in which they appear; without NULL."""
     if frame["thread"].null_count():
         frame = frame.drop_nulls("thread")
-    thread, start, end = (times(frame[c]) for c in ("thread", "start_ns", "end_ns"))
-    if not (thread[1:] != thread[:-1]).any():
+    return unions_by(*(times(frame[c]) for c in ("thread", "start_ns", "end_ns")))
+
+
+def unions_by(thread: Times, start: Times, end: Times) -> dict[int, Intervals]:
+    """The union of each thread's intervals, threads in the order in which they appear."""
+    parts = [(int(np.min(rows)), one, rows) for one, rows in rows_of(thread) if not isinstance(rows, slice)]
+    if not parts:
         return {int(thread[0]): Intervals.union_of(start, end)} if thread.size else {}
-    distinct, first, code = np.unique(thread, return_index=True, return_inverse=True)
-    order = np.argsort(code, kind="stable")
-    cuts = np.searchsorted(code[order], np.arange(distinct.size + 1))
-    found = {}
-    for i in np.argsort(first):  # threads, not rows
-        rows = order[cuts[i] : cuts[i + 1]]
-        found[int(distinct[i])] = Intervals.union_of(start[rows], end[rows])
-    return found
+    return {one: Intervals.union_of(start[rows], end[rows]) for _, one, rows in sorted(parts, key=lambda p: p[0])}
 
 
 def _pending(work: Work) -> Intervals:
     """When some kernel had been submitted (its launch had returned) and had not started."""
-    known = work.kernels.select("call", "start_ns")
+    known = work.kernels[["call", "start_ns"]]
     known = known.drop_nulls() if known["call"].null_count() else known
     return Intervals.union_of(work.calls.end[known["call"].to_numpy()], known["start_ns"])
+
+
+def touching(frame: pl.DataFrame, window: Window) -> tuple[pl.DataFrame, int]:
+    """The operations that touch a window, and how many of them, the first ones, start before it."""
+    low, high = window.start_ns, window.end_ns
+    start, end = times(frame["start_ns"]), times(frame["end_ns"])
+    first, after = (int(i) for i in np.searchsorted(start, (low, high)))  # rows are by start
+    before = np.flatnonzero(end[:first] > low)
+    if not before.size or before[0] == first - before.size:  # one piece, as it mostly is: nothing is copied
+        return frame[first - before.size : after], before.size
+    return pl.concat([frame[before], frame[first:after]], rechunk=True), before.size
 
 
 def in_window(frame: pl.DataFrame, window: Window) -> pl.DataFrame:
@@ -125,21 +135,56 @@ def in_window(frame: pl.DataFrame, window: Window) -> pl.DataFrame:
 
     Adds ``from_ns`` and ``to_ns`` (clipped times) and ``counted`` (it starts inside: its number and bytes belong here).
     """
-    low, high = window.start_ns, window.end_ns
-    start, end = times(frame["start_ns"]), times(frame["end_ns"])
-    first, after = (int(i) for i in np.searchsorted(start, (low, high)))  # rows are by start
-    before = np.flatnonzero(end[:first] > low)
-    if not before.size or before[0] == first - before.size:  # one piece, as it mostly is: nothing is copied
-        part = frame[first - before.size : after]
-    else:
-        part = pl.concat([frame[before], frame[first:after]], rechunk=True)
-    counted = pl.Series(np.arange(part.height) >= before.size)
-    ends_inside = not part.height or int(times(part["end_ns"]).max()) <= high
-    return part.with_columns(
-        from_ns=pl.col("start_ns") if not before.size else pl.col("start_ns").clip(lower_bound=low),
-        to_ns=pl.col("end_ns") if ends_inside else pl.col("end_ns").clip(upper_bound=high),
-        counted=counted,
-    )
+    part, before = touching(frame, window)
+    return part.hstack([*clipped_times(part, window), starts_inside(part, before)])
+
+
+def clipped_times(part: pl.DataFrame, window: Window) -> list[pl.Series]:
+    """``from_ns`` and ``to_ns`` of operations that touch a window: the columns themselves where nothing is clipped."""
+    low, high, start, end = window.start_ns, window.end_ns, part["start_ns"], part["end_ns"]
+    if part.height and start[0] < low:  # rows are by start
+        start = pl.Series(np.maximum(times(start), low))
+    if part.height and int(times(end).max()) > high:
+        end = pl.Series(np.minimum(times(end), high))
+    return [start.alias("from_ns"), end.alias("to_ns")]
+
+
+def starts_inside(part: pl.DataFrame, before: int) -> pl.Series:
+    """``counted`` of :func:`in_window` for what :func:`touching` returns."""
+    return pl.Series("counted", np.arange(part.height) >= before)
+
+
+def clipped(part: pl.DataFrame, window: Window) -> Times:
+    """How long each of the operations that touch a window lasted inside it, ns."""
+    start, end = times(part["start_ns"]), times(part["end_ns"])
+    took = end - start
+    before = int(np.searchsorted(start, window.start_ns))  # rows are by start
+    took[:before] -= window.start_ns - start[:before]
+    if end.size and end.max() > window.end_ns:
+        took -= np.maximum(end - window.end_ns, 0)
+    return took
+
+
+@dataclass(frozen=True)
+class Inside:
+    """The operations of one device that touch a window, as :func:`in_window` returns them.
+
+    Attributes:
+        kernels: Without clipped times, which would be columns of millions of rows that little is asked of.
+        copies: See :func:`nsysparse.accounting.copies.detail_copies`.
+        memsets: They.
+        graphs: They.
+    """
+
+    kernels: pl.DataFrame
+    copies: pl.DataFrame
+    memsets: pl.DataFrame
+    graphs: pl.DataFrame
+
+    @property
+    def sent(self) -> dict[str, pl.DataFrame]:
+        """What calls sent, by kind."""
+        return {"kernels": self.kernels, "copies": self.copies, "memsets": self.memsets, "graphs": self.graphs}
 
 
 def exposed_parts(copies: pl.DataFrame, busy: Busy) -> Times:

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from nsysparse.accounting import copies as copying
 from nsysparse.accounting import idle as idling
 from nsysparse.accounting import kernels as running
-from nsysparse.accounting.busy import Busy, measure_busy
+from nsysparse.accounting.busy import Busy, Inside, clipped_times, in_window, measure_busy
+from nsysparse.accounting.grouping import filled, given
 from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host, measure_host
+from nsysparse.accounting.idle import Gaps
 from nsysparse.accounting.loading import Loading, StartUp, find_loading, find_startup
 from nsysparse.accounting.nvtx import table_paths, table_start_end
 from nsysparse.accounting.requests import Requests, find_requests
@@ -26,10 +29,11 @@ from nsysparse.accounting.windows import (
     check_pattern,
     choose_window,
     phases,
+    ranges_in,
     repeated_ranges,
 )
 from nsysparse.errors import UsageError
-from nsysparse.intervals import Intervals
+from nsysparse.intervals import Intervals, times
 from nsysparse.joins.work import Work
 from nsysparse.shelf import Shelf
 from nsysparse.source import Trace
@@ -92,9 +96,9 @@ class DeviceAccount:
         loading: The leading phase that loads a model, if there is one.
         startup: The beginning of a window that nobody chose, in which hardly anything ran.
         requests: The requests, if something says what they are.
-        kernels: Detailed kernels (see :func:`nsysparse.accounting.kernels.detail_kernels`).
+        ran: The kernels that touch the window, with ``counted``: whether they start inside.
         copies: Detailed copies (see :func:`nsysparse.accounting.copies.detail_copies`).
-        gaps: Idle gaps (see :func:`nsysparse.accounting.idle.find_gaps`).
+        idling: The idle gaps, as they are kept.
         sm_fill: Time-weighted estimate, None when unknown.
         timeline: Binned window.
         tables: Aggregated tables by name, complete and in their printed order.
@@ -110,9 +114,9 @@ class DeviceAccount:
     loading: Loading | None
     startup: StartUp | None
     requests: Requests | None
-    kernels: pl.DataFrame
+    ran: pl.DataFrame
     copies: pl.DataFrame
-    gaps: pl.DataFrame
+    idling: Gaps
     sm_fill: float | None
     timeline: pl.DataFrame
     tables: dict[str, pl.DataFrame]
@@ -124,14 +128,23 @@ class DeviceAccount:
         """Number of the device in this recording."""
         return int(self.device["device"])
 
+    @property
+    def kernels(self) -> pl.DataFrame:
+        """The kernels with ``from_ns`` and ``to_ns`` (clipped), which are not kept."""
+        return self.ran.hstack(clipped_times(self.ran, self.window))
+
+    @property
+    def gaps(self) -> pl.DataFrame:
+        """The idle gaps (see :func:`nsysparse.accounting.idle.find_gaps`), made anew whenever they are asked for."""
+        return self.idling.frame(self.busy.idle)
+
     def put_on(self, shelf: Shelf) -> DeviceAccount:
         """The same with its long columns on a shelf."""
         return replace(
             self,
             busy=self.busy.put_on(shelf),
-            kernels=self.kernels.with_columns(shelf.put(self.kernels.select("from_ns", "to_ns", "sm_fill"))),
             copies=shelf.put(self.copies),
-            gaps=shelf.put(self.gaps),
+            idling=replace(self.idling, facts=shelf.put(self.idling.facts)),
         )
 
     def figures(self) -> dict[str, Any]:
@@ -157,48 +170,57 @@ class DeviceAccount:
         }
 
 
-def account_for(
-    work: Work,
-    row: dict[str, Any],
-    options: Options,
-    activity: Activity,
-    trace: Trace,
-    holes: Intervals,
-) -> DeviceAccount:
+class Common:
+    """What the accounts of all devices share.
+
+    Attributes:
+        work: The joined recording, its copies described.
+        activity: What each thread was doing.
+        names: Names of kernels.
+        holes: When the recording is known to be incomplete.
+        path_rank: Place of each NVTX path's text among all of them.
+    """
+
+    def __init__(self, work: Work, trace: Trace, holes: Intervals) -> None:
+        self.work = replace(work, copies=copying.describe_copies(work))
+        self.activity = Activity(work, trace)
+        self.names = running.KernelNames(trace)
+        self.holes = holes
+        self.path_rank = times(work.ranges.paths["text"].rank("dense").cast(pl.Int64))
+
+    def forget(self) -> None:
+        """Give back what was worked out for one device and may be asked for by others."""
+        self.activity.forget()
+
+
+def account_for(row: dict[str, Any], options: Options, common: Common) -> DeviceAccount | None:
     """Measure one device.
 
     Args:
-        work: The work of this device.
         row: Its row of the devices frame.
         options: What the user asked for.
-        activity: What each thread was doing.
-        trace: The recording, for texts.
-        holes: When the recording is known to be incomplete.
+        common: What the accounts of all devices share.
+
+    Returns:
+        None where none of its operations has usable times.
     """
+    work = common.work.on(row["device"])
     repeats = repeated_ranges(work)
     offered = phases(work, repeats)
+    if not offered:
+        return None
     window = choose_window(options.window, offered, repeats, work)
     busy, *others = measure_busy(work, [window, *offered.values()])
-    kernels = running.detail_kernels(work, busy, row)
-    copies = copying.detail_copies(work, busy)
-    host = measure_host(work, busy, trace)
-    gaps = idling.find_gaps(work, busy, host, activity)
-    requests = find_requests(work, kernels, copies, busy, repeats, options.request_range, options.requests)
-    tables = {
-        **_copy_tables(copies, work, busy, host, requests),
-        "sampling": table_sampling(copies, busy, host.threads["thread"], trace, options.sampling_hz),
-        "memsets": copying.table_memsets(work, busy),
-        "migrations": copying.table_migrations(work, busy),
-        "kernels": running.table_kernels(kernels, trace, busy),
-        "threads": host.threads,
-        "nvtx_paths": table_paths(work, kernels, copies, busy),
-        "start_end_ranges": table_start_end(work, busy),
-        "idle_by_length": idling.class_gaps(gaps, busy),
-        "idle_by_activity": idling.total_activity(gaps, busy),
-        "longest_gaps": _longest(gaps, work, host),
-        "request_distribution": requests.distribution() if requests else pl.DataFrame(),
-        "requests": requests.frame if requests and requests.frame is not None else pl.DataFrame(),
-    }
+    inside = Inside(
+        running.detail_kernels(work, busy, row),
+        copying.detail_copies(work, busy),
+        in_window(work.memsets, window),
+        in_window(work.graphs, window),
+    )
+    host = measure_host(work, busy, common.activity)
+    gaps = idling.find_gaps(work, busy, host, common.activity)
+    requests = find_requests(work, inside, busy, repeats, common.activity, options.request_range, options.requests)
+    tables = _tables(work, inside, busy, host, gaps, requests, common, options)
     return DeviceAccount(
         device=row | {"link_peak": options.link_peak or copying.link_peak(row["name"])},
         window=window,
@@ -208,62 +230,88 @@ def account_for(
         loading=find_loading(work),
         startup=find_startup(work, window),
         requests=requests,
-        kernels=kernels,
-        copies=copies,
-        gaps=idling.slim(gaps),
-        sm_fill=running.mean_fill(kernels),
-        timeline=bin_window(copies, busy),
+        ran=inside.kernels.drop("sm_fill"),
+        copies=inside.copies,
+        idling=Gaps.of(gaps),
+        sm_fill=running.mean_fill(inside.kernels, busy),
+        timeline=bin_window(inside.copies, busy),
         tables=tables,
         paths=work.ranges.paths,
-        hole=holes.clip(window.start_ns, window.end_ns),
+        hole=common.holes.clip(window.start_ns, window.end_ns),
     )
+
+
+def _tables(
+    work: Work,
+    inside: Inside,
+    busy: Busy,
+    host: Host,
+    gaps: pl.DataFrame,
+    requests: Requests | None,
+    common: Common,
+    options: Options,
+) -> dict[str, pl.DataFrame]:
+    """The aggregated tables by name."""
+    chosen = work.ranges.frame.select(ranges_in(busy.window, work)).to_series()
+    return {
+        **_copy_tables(inside.copies, work, busy, host, requests, common.activity, options),
+        "memsets": copying.table_memsets(inside.memsets),
+        "migrations": copying.table_migrations(work, busy),
+        "kernels": running.table_kernels(inside.kernels, common.names, busy),
+        "threads": host.threads,
+        "nvtx_paths": table_paths(work, inside, busy, chosen, common.path_rank),
+        "start_end_ranges": table_start_end(work, chosen),
+        "idle_by_length": idling.class_gaps(gaps, busy),
+        "idle_by_activity": idling.total_activity(gaps, busy),
+        "longest_gaps": _longest(gaps, work, host),
+        "request_distribution": requests.distribution() if requests else pl.DataFrame(),
+        "requests": requests.frame if requests and requests.frame is not None else pl.DataFrame(),
+    }
 
 
 def _copy_tables(
-    copies: pl.DataFrame, work: Work, busy: Busy, host: Host, requests: Requests | None
+    copies: pl.DataFrame,
+    work: Work,
+    busy: Busy,
+    host: Host,
+    requests: Requests | None,
+    activity: Activity,
+    options: Options,
 ) -> dict[str, pl.DataFrame]:
     """The tables that are groups of copies."""
-    threads = host.threads.select("thread", "pid", thread_name="name")
-    paths = work.ranges.paths.select("path", nvtx="text")
-    named = (
-        copies.join(threads, on="thread", how="left", maintain_order="left")
-        .join(paths, on="path", how="left", maintain_order="left")
-        .with_columns(pl.col("api", "path_by").cast(pl.String))
-    )
-    groups = {
+    groups = copying.CopyGroups(copies, work, host.threads)
+    sums = copying.CopySums(copies, busy.window, requests.count if requests else None)
+    by = {
         "copies_by_kind": ["kind_name", "src", "dst", "peer"],
         "copies_by_api": ["api", "kind_name"],
         "copies_by_thread": ["pid", "thread_name", "thread", "kind_name"],
         "copies_by_sender": ["nvtx", "path_by", "api", "kind_name", "src", "dst"],
     }
-    count = requests.count if requests else None
-    return {name: copying.table_copies(named, by, busy, count) for name, by in groups.items()} | {
+    threads, window = host.threads["thread"], busy.window
+    samples = activity.samples(threads, window.start_ns, window.end_ns)
+    return {name: sums.table(groups.by(*columns)) for name, columns in by.items()} | {
         "copy_busy": copying.busy_by_kind(copies),
         "copy_sizes": copying.size_histogram(copies),
+        "sampling": table_sampling(copies, groups, busy, threads, samples, options.sampling_hz),
     }
 
 
 def _longest(gaps: pl.DataFrame, work: Work, host: Host, n: int = 100) -> pl.DataFrame:
     """The longest gaps with the name of their thread, their NVTX path and what the host did most."""
-    least = gaps["gap_ns"].top_k(n).min()
-    longest = (
-        gaps.filter(pl.col("gap_ns") >= pl.lit(least, pl.Int64))
-        .sort("gap_ns", "start_ns", descending=[True, False])
-        .head(n)
-    )
+    took = times(gaps["gap_ns"])
+    rows = np.arange(took.size) if took.size <= n else np.flatnonzero(took >= np.partition(took, -n)[-n])
+    rows = rows[np.argsort(-took[rows], kind="stable")[:n]]  # gaps are by start
     activities = [*ACTIVITIES, NOTHING, idling.UNKNOWN_THREAD]
-    path, _ = work.ranges.path_of(longest["thread"].fill_null(0), longest["start_ns"])  # when the gap began
-    longest = longest.with_columns(path=pl.when(pl.col("thread").is_not_null()).then(pl.Series(path)).otherwise(0))
-    return (
-        longest.with_columns(
-            most=pl.concat_list(activities)
-            .list.arg_max()
-            .replace_strict(range(len(activities)), activities, return_dtype=pl.String),
-            most_ns=pl.max_horizontal(activities),
-        )
-        .join(work.ranges.paths.select("path", nvtx="text"), on="path", how="left", maintain_order="left")
-        .join(host.threads.select("thread", thread_name="name"), on="thread", how="left", maintain_order="left")
-        .select(
-            "start_ns", "end_ns", "gap_ns", "thread_name", pl.col("next").cast(pl.String), "nvtx", "most", "most_ns"
-        )
+    longest = gaps[rows]
+    spent = longest.select(activities).to_numpy().astype(np.int64)
+    path, _ = work.ranges.path_of(pl.Series(filled(longest["thread"])), longest["start_ns"])  # when the gap began
+    path = np.where(given(longest["thread"]), path, 0)
+    names = dict(zip(host.threads["thread"], host.threads["name"], strict=True))
+    return longest.select(
+        *("start_ns", "end_ns", "gap_ns"),
+        pl.Series("thread_name", [names.get(t) for t in longest["thread"]], pl.String),
+        pl.col("next").cast(pl.String),
+        work.ranges.paths["text"][path].alias("nvtx"),
+        pl.Series("most", [activities[i] for i in spent.argmax(axis=1)] if rows.size else [], pl.String),
+        pl.Series("most_ns", spent.max(axis=1, initial=0)),
     )

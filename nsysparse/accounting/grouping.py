@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from nsysparse.intervals import Index, Times
 
@@ -41,6 +44,16 @@ def number_rows(rows: pl.DataFrame, by: Sequence[str]) -> tuple[Index, Index]:
     return (code if there.all() else (np.cumsum(there) - 1)[code]), row[there]
 
 
+def filled(values: pl.Series, value: int = 0) -> npt.NDArray[Any]:
+    """A column as an array, NULLs as some value; what holds none, as most columns, costs no query."""
+    return (values.fill_null(value) if values.null_count() else values).to_numpy()
+
+
+def given(values: pl.Series) -> npt.NDArray[np.bool_]:
+    """Which rows of a column are not NULL."""
+    return values.is_not_null().to_numpy() if values.null_count() else np.ones(values.len(), np.bool_)
+
+
 def _dense(code: Index) -> tuple[Index, int]:
     distinct, number = np.unique(code, return_inverse=True)
     return number.ravel(), distinct.size
@@ -68,17 +81,56 @@ def _coded(values: pl.Series) -> tuple[Index, int]:
     return (np.where(missing, n, code), n + 1) if unknown else (code, n)
 
 
-def add_up(values: pl.Series, number: Index, n: int) -> Times:
+def add_up(values: pl.Series | npt.NDArray[Any], number: npt.NDArray[Any], n: int) -> Times:
     """Sums of integers by number (see :func:`number_rows`), exact; NULLs count for nothing.
 
     Args:
-        values: What is added.
+        values: What is added; numbers of few bits or truth values, too.
         number: Number of each.
         n: How many numbers there are.
     """
-    value = (values.fill_null(0) if values.null_count() else values).to_numpy()
-    most = max(abs(int(value.min(initial=0))), abs(int(value.max(initial=0))))
-    if most * value.size < EXACT:
-        return np.bincount(number, value, n).astype(np.int64)
-    high, low = value >> LOW_BITS, value & ((1 << LOW_BITS) - 1)
+    if isinstance(values, pl.Series):
+        values = filled(values)
+    if values.dtype == np.bool_:
+        return np.bincount(number if values.all() else number[values], minlength=n)
+    most = max(abs(int(values.min(initial=0))), abs(int(values.max(initial=0))))
+    if most * values.size < EXACT:
+        return np.bincount(number, values, n).astype(np.int64)
+    high, low = values >> LOW_BITS, values & ((1 << LOW_BITS) - 1)
     return (np.bincount(number, high, n).astype(np.int64) << LOW_BITS) + np.bincount(number, low, n).astype(np.int64)
+
+
+def counts_of(values: pl.Series) -> list[tuple[int, int]]:
+    """How often each value of a column of integers occurs; NULL does not count."""
+    known = values.len() - values.null_count()
+    least = values.min()
+    if least is None or least == values.max():  # mostly one thread sends all
+        return [] if least is None else [(int(least), known)]  # type: ignore[arg-type]
+    return [(int(value), n) for value, n in values.value_counts(name="n").iter_rows() if value is not None]
+
+
+def rows_of(values: npt.NDArray[Any]) -> list[tuple[int, slice | Index]]:
+    """Each distinct value with its rows, values in ascending order."""
+    if not (values[1:] != values[:-1]).any():  # mostly one thread
+        return [(int(values[0]), slice(0, values.size))] if values.size else []
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    parts = np.split(order, first[1:])
+    return list(zip(ordered[first].tolist(), parts, strict=True))
+
+
+def masked(name: str, values: npt.NDArray[Any], known: npt.NDArray[np.bool_]) -> pl.Series:
+    """A column with NULL where a value is not known; values are given for all rows, or for those that are known."""
+    if known.all():
+        return pl.Series(name, values)
+    if values.size < known.size:
+        whole = np.zeros(known.size, values.dtype)
+        whole[known] = values
+        values = whole
+    return pl.Series(name, pa.array(values, mask=~known))
+
+
+def over(values: Times, whole: int) -> npt.NDArray[np.float64]:
+    """Each value over one number, to the bit as Polars divides a column: a single value exactly, more by reciprocal."""
+    return np.asarray(values * (1 / whole) if values.size > 1 else values / whole, np.float64)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +14,10 @@ import polars as pl
 
 from nsysparse import schema
 from nsysparse.accounting.busy import Busy, union_of_rows
+from nsysparse.accounting.grouping import add_up, counts_of
 from nsysparse.accounting.windows import Window
-from nsysparse.intervals import Index, Intervals, Times, pairs
-from nsysparse.joins.calls import DOES, Calls
+from nsysparse.intervals import Index, Intervals, Times, pairs, times
+from nsysparse.joins.calls import DOES, Calls, rows_by
 from nsysparse.joins.work import GPU_TABLES, Work
 from nsysparse.source import Trace
 
@@ -33,8 +37,9 @@ _BY_FUNCTION = {
 # Number of the activity (its place in ACTIVITIES) of calls of each function.
 _ACTIVITY = np.array([ACTIVITIES.index(_BY_FUNCTION.get(does, OTHER_CALL)) for does in DOES.categories], np.int8)
 # Columns of the threads' table -> numbers of the functions that they add up.
+_FUNCTIONS = DOES.categories.to_list()
 _COUNTED = {
-    kind: [DOES.categories.to_list().index(f) for f in functions]
+    kind: [_FUNCTIONS.index(f) for f in functions]
     for kind, functions in {
         "launch": ["launch", "graph launch"],
         "copy": ["copy"],
@@ -42,8 +47,9 @@ _COUNTED = {
         "allocate": ["allocate"],
     }.items()
 }
+Kept = TypeVar("Kept")
 PIECE = 1 << 16  # intervals looked at together: what is worked out for them stays in the processor's cache
-REMEMBERED = 16  # threads whose activities are kept: those of one device, as a rule
+REMEMBERED = 32  # threads whose activities are kept: those of one device, as a rule
 NAMES_UNKNOWN = "(unnamed thread)"
 
 
@@ -81,48 +87,47 @@ def thread_names(trace: Trace, threads: pl.Series) -> pl.DataFrame:
     )
 
 
-def measure_host(work: Work, busy: Busy, trace: Trace) -> Host:
+def measure_host(work: Work, busy: Busy, activity: Activity) -> Host:
     """Account for the threads that sent work to this device inside the window."""
-    idle, calls = busy.idle, work.calls
+    idle, calls, length = busy.idle, work.calls, busy.window.length_ns
     rows, unions = [], []
-    for thread, operations in _feeding(work, busy.window).iter_rows():  # threads, not calls
-        n, by = _by_kind(calls, thread, busy.window)
-        blocked = by.pop("waits")
-        unions.append((blocked, by["copy"] | by["synchronize"]))
+    for thread, operations in feeding((getattr(work, name) for name in GPU_TABLES), busy.window):  # threads, not calls
+        n, spent, copying = _by_kind(calls, thread, busy.window)
+        blocked = activity.blocked(thread).clip(busy.window.start_ns, busy.window.end_ns)
+        unions.append((blocked, copying))
+        waited = blocked.length
         rows.append(
             (
-                *(thread, operations, n),
-                *(union.length for union in by.values()),
-                *(blocked.length, blocked.length / busy.window.length_ns, blocked.shared(idle)),
+                *(thread, *activity.names[thread], operations, n),
+                *(*spent, waited, waited / length, blocked.shared(idle) if waited else 0),
             )
         )
-    table = pl.DataFrame(
+    threads = pl.DataFrame(
         rows,
         orient="row",
         schema={
-            **dict.fromkeys(("thread", "operations", "calls", "launch_ns"), pl.Int64),
-            **dict.fromkeys(("copy_ns", "synchronize_ns", "allocate_ns", "blocked_ns"), pl.Int64),
+            **{"thread": pl.Int64, "pid": pl.Int64, "tid": pl.Int64, "name": pl.String},
+            **dict.fromkeys(("operations", "calls", *(f"{kind}_ns" for kind in _COUNTED), "blocked_ns"), pl.Int64),
             "blocked_ratio": pl.Float64,
             "blocked_while_idle_ns": pl.Int64,
         },
     )
-    names = thread_names(trace, table["thread"])
     return Host(
-        names.join(table, on="thread", how="right", maintain_order="right").select(
-            "thread", "pid", "tid", "name", *table.columns[1:]
-        ),
+        threads,
         Intervals.any_of(b for b, _ in unions),
         Intervals.any_of(c for _, c in unions),
         unions[0][1] if unions else Intervals.none(),
     )
 
 
-def _feeding(work: Work, window: Window) -> pl.DataFrame:
-    """Threads by the number of their operations in a window, most first: ``thread``, ``operations``."""
-    inside = (pl.col("start_ns") < window.end_ns) & (pl.col("end_ns") > window.start_ns)
-    frames: list[pl.DataFrame] = [getattr(work, name).select(pl.col("thread").filter(inside)) for name in GPU_TABLES]
-    feeding = pl.concat(frames).drop_nulls().group_by("thread").len("operations")
-    return feeding.sort("operations", "thread", descending=[True, False])
+def feeding(frames: Iterable[pl.DataFrame], window: Window) -> list[tuple[int, int]]:
+    """Threads by the number of their operations in a window, most first; operations are by start."""
+    found: dict[int, int] = {}
+    for frame in frames:
+        rows = rows_near(times(frame["start_ns"]), times(frame["end_ns"]), window.start_ns, window.end_ns)
+        for thread, n in counts_of(frame["thread"][rows]):
+            found[thread] = found.get(thread, 0) + n
+    return sorted(found.items(), key=lambda item: (-item[1], item[0]))
 
 
 def rows_near(start: Times, end: Times, low: int, high: int) -> slice | Index:
@@ -133,16 +138,30 @@ def rows_near(start: Times, end: Times, low: int, high: int) -> slice | Index:
     return slice(first, after) if reaches[first:].all() else np.flatnonzero(reaches)
 
 
-def _by_kind(calls: Calls, thread: int, window: Window) -> tuple[int, dict[str, Intervals]]:
-    """Number of a thread's calls in a window; when it was in those of each kind of its table, and in such that wait."""
+def _by_kind(calls: Calls, thread: int, window: Window) -> tuple[int, list[int], Intervals]:
+    """A thread's calls in a window.
+
+    Returns:
+        How many; ns that it was in those of each kind of its table; when it was in copies and synchronizations.
+    """
     low, high = window.start_ns, window.end_ns
     mine = calls.rows_of(thread)
     near = rows_near(calls.start[mine], calls.end[mine], low, high)
     start, end, does = calls.start[mine][near], calls.end[mine][near], calls.does[mine][near]
-    kinds = {kind: np.flatnonzero(np.logical_or.reduce([does == f for f in _COUNTED[kind]])) for kind in _COUNTED}
-    by = {kind: Intervals.union_of(start[rows], end[rows]).clip(low, high) for kind, rows in kinds.items()}
-    rows = calls.waiting(thread)
-    return start.size, {**by, "waits": Intervals.union_of(calls.start[rows], calls.end[rows]).clip(low, high)}
+    if (start[1:] >= end[:-1]).all():  # no call inside another: what they took adds up
+        took = add_up(np.minimum(end, high) - np.maximum(start, low), does, len(_FUNCTIONS)).tolist()
+        spent = [sum(took[f] for f in functions) for functions in _COUNTED.values()]
+    else:
+        spent = [_when(start, end, does, functions).clip(low, high).length for functions in _COUNTED.values()]
+    return start.size, spent, _when(start, end, does, _COUNTED["copy"] + _COUNTED["synchronize"]).clip(low, high)
+
+
+def _when(start: Times, end: Times, does: npt.NDArray[np.unsignedinteger[Any]], functions: list[int]) -> Intervals:
+    """When a thread was in calls of some functions."""
+    chosen = np.zeros(len(_FUNCTIONS), np.bool_)
+    chosen[functions] = True
+    rows = np.flatnonzero(chosen[does])
+    return Intervals.union_of(start[rows], end[rows])
 
 
 @dataclass(frozen=True)
@@ -189,31 +208,68 @@ class Activity:
 
     def __init__(self, work: Work, trace: Trace) -> None:
         """Read what the export holds of the host; a thread is worked out when first asked for."""
-        self._calls = work.calls
+        self.calls, self._trace = work.calls, trace
         self._osrt = trace.frame("osrt").filter(pl.col("end_ns") > pl.col("start_ns"))
+        self._os_rows = dict(rows_by(self._osrt["thread"]))
         self._overheads = trace.frame("overheads").filter(pl.col("end_ns") > pl.col("start_ns"))
         self._known: dict[int, Stretches] = {}
+        self._blocked: dict[int, Intervals] = {}
         self._lock = Lock()
+
+    @cached_property
+    def names(self) -> dict[int, tuple[int, int, str]]:
+        """Process id, thread id and name of each thread that made calls."""
+        threads = pl.Series(self.calls.threads)
+        return {thread: (pid, tid, name) for thread, pid, tid, name in thread_names(self._trace, threads).iter_rows()}
+
+    @cached_property
+    def _samples(self) -> dict[int, Times]:
+        """When each thread was sampled."""
+        frame = self._trace.frame("samples")
+        when = times(frame["time_ns"])
+        return {thread: when[rows] for thread, rows in rows_by(frame["thread"])}
+
+    def samples(self, threads: pl.Series, low: int, high: int) -> dict[int, Times]:
+        """When each of some threads was sampled in a window."""
+        found = {thread: self._samples[thread] for thread in threads.to_list() if thread in self._samples}
+        return {thread: when[(when >= low) & (when < high)] for thread, when in found.items()}
+
+    def blocked(self, thread: int) -> Intervals:
+        """When a thread was inside a call that waits."""
+        found = self._blocked.get(thread)
+        if found is None:
+            rows = self.calls.waiting(thread)
+            found = Intervals.union_of(self.calls.start[rows], self.calls.end[rows])
+            self._remember(self._blocked, thread, found)
+        return found
 
     def of(self, thread: int) -> Stretches:
         """What one thread was doing."""
         found = self._known.get(thread)
         if found is None:
             found = self._work_out(thread)
-            with self._lock:  # devices are worked on side by side
-                while len(self._known) >= REMEMBERED:
-                    self._known.pop(next(iter(self._known)))
-                self._known[thread] = found
+            self._remember(self._known, thread, found)
         return found
+
+    def _remember(self, known: dict[int, Kept], thread: int, found: Kept) -> None:
+        with self._lock:  # devices are worked on side by side
+            while len(known) >= REMEMBERED:
+                known.pop(next(iter(known)))
+            known[thread] = found
 
     def forget(self) -> None:
         """Give back what was worked out."""
         self._known.clear()
+        self._blocked.clear()
+        self.__dict__.pop("_samples", None)
 
     def _work_out(self, thread: int) -> Stretches:
-        mine, calls, rows = pl.col("thread") == thread, self._calls, self._calls.rows_of(thread)
-        overhead = union_of_rows(self._overheads.filter(mine | pl.col("thread").is_null()))
-        os_runtime = union_of_rows(self._osrt.filter(mine))
+        calls, rows, overhead, os_runtime = self.calls, self.calls.rows_of(thread), Intervals.none(), Intervals.none()
+        if self._overheads.height:
+            mine = pl.col("thread").is_null() | (pl.col("thread") == thread)
+            overhead = union_of_rows(self._overheads.filter(mine))
+        if thread in self._os_rows:
+            os_runtime = union_of_rows(self._osrt.select("start_ns", "end_ns")[self._os_rows[thread]])
         start, end, activity = calls.start[rows], calls.end[rows], _ACTIVITY[calls.does[rows]]
         apart = (start[1:] >= end[:-1]).all()  # no call inside another, as it mostly is: no two share an instant
         if apart and not len(overhead) and not len(os_runtime):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.busy import Busy
+from nsysparse.accounting.grouping import add_up, filled, given, masked, number_rows, over, rows_of
 from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host
 from nsysparse.intervals import Index, Intervals, Times, pairs, times
-from nsysparse.joins.calls import rows_by
 from nsysparse.joins.work import GPU_TABLES, Work
 
 CLASSES_NS = (0, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
@@ -40,47 +42,54 @@ def find_gaps(work: Work, busy: Busy, host: Host, activity: Activity) -> pl.Data
         where the thread is known.
     """
     idle = busy.idle
-    thread, following, late, waited = _ended_by(work, idle)
-    feeder = host.threads["thread"][0] if host.threads.height else None
-    ended = idle.end < busy.window.end_ns
-    gaps = pl.DataFrame(
-        {"start_ns": idle.start, "end_ns": idle.end, "gap_ns": idle.end - idle.start, "late": late, "waited": waited}
-    ).with_columns(
-        thread=pl.when(pl.Series(ended)).then(thread).otherwise(pl.lit(feeder, pl.Int64)),
-        next=pl.when(pl.Series(ended)).then(following),
+    thread, known, following, late, waited = _ended_by(work, idle)
+    inside = idle.end < busy.window.end_ns
+    if host.threads.height:
+        thread = np.where(inside, thread, host.threads["thread"][0])
+        known |= ~inside
+    else:
+        known &= inside
+    return pl.DataFrame(
+        {
+            "start_ns": idle.start,
+            "end_ns": idle.end,
+            "gap_ns": idle.end - idle.start,
+            "late": late,
+            "waited": waited,
+            "thread": masked("thread", thread, known),
+            "next": pl.select(pl.when(pl.Series(inside)).then(following)).to_series(),
+            **_activity(idle, thread, known, activity),
+        }
     )
-    return gaps.hstack(_activity(gaps, activity))
 
 
-def _ended_by(work: Work, idle: Intervals) -> tuple[pl.Series, pl.Series, Bools, Bools]:
-    """What ended each gap: ``thread``, ``next``, ``late`` and ``waited`` of :func:`find_gaps`.
+def _ended_by(work: Work, idle: Intervals) -> tuple[Times, Bools, pl.Series, Bools, Bools]:
+    """What ended each gap: thread and whether it is known, ``next``, ``late`` and ``waited`` of :func:`find_gaps`.
 
     What no call sent (a unified-memory migration) can end a gap, too: then its thread is unknown.
     """
     n = len(idle)
-    kind, thread, known = np.full(n, len(GPU_TABLES)), np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    kind, thread, known = np.full(n, len(GPU_TABLES), np.int8), np.zeros(n, np.int64), np.zeros(n, np.bool_)
     returned, waited = np.full(n, NEVER), np.zeros(n, np.bool_)
     for number, name in enumerate(GPU_TABLES):
         frame: pl.DataFrame = getattr(work, name)
         gap, row = _starting_at(times(frame["start_ns"]), idle.end)
         if not gap.size:
             continue
-        ops = frame.select(pl.col("thread", "call").gather(row))
-        np.maximum.at(returned, gap, work.calls["end_ns"].gather(ops["call"]).fill_null(NEVER).to_numpy())
-        waited[gap[work.calls["waits"].gather(ops["call"]).fill_null(False).to_numpy()]] = True
+        sender, call = (frame[c][row] for c in ("thread", "call"))
+        sent = np.flatnonzero(given(call))
+        call_row = filled(call)[sent]
+        np.maximum.at(returned, gap[sent], work.calls.end[call_row])
+        waited[gap[sent[work.calls["waits"][call_row].to_numpy()]]] = True
         # Of operations that start together the first of the first kind names the thread.
         first = np.flatnonzero((np.diff(gap, prepend=-1) > 0) & (kind[gap] == len(GPU_TABLES)))
         kind[gap[first]] = number
-        thread[gap[first]] = ops["thread"].fill_null(0).to_numpy()[first]
-        known[gap[first]] = ops["thread"].is_not_null().to_numpy()[first]
+        thread[gap[first]] = filled(sender)[first]
+        known[gap[first]] = given(sender)[first]
     nothing_sent = all(getattr(work, name).is_empty() for name in GPU_TABLES)
     last = None if nothing_sent else "migrations"
-    return (
-        pl.select(pl.when(pl.Series(known)).then(pl.Series(thread))).to_series(),
-        pl.Series("next", [*GPU_TABLES, last], pl.Enum([*GPU_TABLES, "migrations"])).gather(kind),
-        (returned == NEVER) | (returned > idle.start),
-        waited,
-    )
+    following = pl.Series("next", [*GPU_TABLES, last], pl.Enum([*GPU_TABLES, "migrations"]))[kind]
+    return thread, known, following, (returned == NEVER) | (returned > idle.start), waited
 
 
 def _starting_at(starts: Times, instants: Times) -> tuple[Index, Index]:
@@ -94,22 +103,47 @@ def _starting_at(starts: Times, instants: Times) -> tuple[Index, Index]:
     return pairs(low, high)
 
 
-def _activity(gaps: pl.DataFrame, activity: Activity) -> pl.DataFrame:
+def _activity(idle: Intervals, thread: Times, known: Bools, activity: Activity) -> dict[str, Times]:
     """What the threads did, in the columns of :func:`find_gaps`."""
-    columns = {name: np.zeros(gaps.height, np.int64) for name in (*ACTIVITIES, NOTHING, UNKNOWN_THREAD)}
-    start, end = times(gaps["start_ns"]), times(gaps["end_ns"])
-    nobody = gaps["thread"].is_null().to_numpy()
-    columns[UNKNOWN_THREAD][nobody] = (end - start)[nobody]
-    for thread, here in rows_by(gaps["thread"]) if not nobody.all() else ():  # threads, not gaps
-        for name, spent in activity.during(thread, start[here], end[here]).items():
-            columns[name][here] = spent
-    return pl.DataFrame(columns)
+    took = idle.end - idle.start
+    if known.all() and known.size and (thread[1:] == thread[:-1]).all():  # mostly one thread feeds a device
+        spent = activity.during(int(thread[0]), idle.start, idle.end)
+        return {**spent, UNKNOWN_THREAD: np.zeros(took.size, np.int64)}
+    columns = {name: np.zeros(took.size, np.int64) for name in (*ACTIVITIES, NOTHING)}
+    for one, rows in rows_of(thread):  # threads, not gaps
+        here = np.arange(took.size)[rows] if isinstance(rows, slice) else rows
+        here = here[known[here]]
+        if here.size:
+            for name, ns in activity.during(one, idle.start[here], idle.end[here]).items():
+                columns[name][here] = ns
+    return {**columns, UNKNOWN_THREAD: np.where(known, 0, took)}
 
 
-def slim(gaps: pl.DataFrame) -> pl.DataFrame:
-    """The gaps with their activities in the smallest integers that hold them, to be kept."""
-    small = [gaps[name].shrink_dtype() for name in (*ACTIVITIES, NOTHING, UNKNOWN_THREAD)]
-    return gaps.with_columns(c for c in small if c.dtype in (pl.Int8, pl.Int16))  # larger ones would not add up
+@dataclass(frozen=True)
+class Gaps:
+    """Idle gaps, small enough to be kept: when they are is known from what is busy.
+
+    Attributes:
+        facts: The columns of :func:`find_gaps` without times, in the smallest integers that hold them, so that they
+            must be widened to be added up; ``thread`` is a row of ``threads``.
+        threads: The threads, once each.
+    """
+
+    facts: pl.DataFrame
+    threads: pl.Series
+
+    @classmethod
+    def of(cls, gaps: pl.DataFrame) -> Gaps:
+        """Of what :func:`find_gaps` returns."""
+        number, first = number_rows(gaps, ["thread"])
+        small = [pl.Series("thread", number), *(gaps[c] for c in (*ACTIVITIES, NOTHING, UNKNOWN_THREAD))]
+        return cls(gaps[["late", "waited", "next"]].hstack([c.shrink_dtype() for c in small]), gaps["thread"][first])
+
+    def frame(self, idle: Intervals) -> pl.DataFrame:
+        """All columns of :func:`find_gaps`, the activities still small; ``idle`` as it was when the gaps were found."""
+        when = {"start_ns": idle.start, "end_ns": idle.end, "gap_ns": idle.end - idle.start}
+        thread = self.threads[self.facts["thread"].to_numpy()]
+        return pl.DataFrame(when).hstack([thread, *(c for c in self.facts if c.name != "thread")])
 
 
 def class_of(lengths: pl.Series) -> Index:
@@ -123,35 +157,26 @@ def class_gaps(gaps: pl.DataFrame, busy: Busy) -> pl.DataFrame:
     Returns:
         ``length`` (class), ``count``, ``idle_ns``, ``idle_ratio`` (of the window), one column an activity (ns).
     """
-    activities = [*ACTIVITIES, NOTHING, UNKNOWN_THREAD]
-    number = pl.Series("number", class_of(gaps["gap_ns"]))
-    return (
-        gaps.group_by(number)
-        .agg(
-            pl.len().cast(pl.Int64).alias("count"),
-            pl.col("gap_ns").sum().alias("idle_ns"),
-            pl.col(activities).sum(),
-        )
-        .sort("number")
-        .select(
-            pl.col("number")
-            .replace_strict(range(len(CLASS_NAMES)), CLASS_NAMES, return_dtype=pl.String)
-            .alias("length"),
-            "count",
-            "idle_ns",
-            (pl.col("idle_ns") / busy.window.length_ns).alias("idle_ratio"),
-            *activities,
-        )
+    number = class_of(gaps["gap_ns"])
+    count = np.bincount(number, minlength=len(CLASSES_NS))
+    there = np.flatnonzero(count)
+    sums = {c: add_up(gaps[c], number, count.size)[there] for c in ("gap_ns", *ACTIVITIES, NOTHING, UNKNOWN_THREAD)}
+    idle = sums.pop("gap_ns")
+    return pl.DataFrame(
+        {
+            "length": pl.Series([CLASS_NAMES[i] for i in there], dtype=pl.String),
+            "count": count[there],
+            "idle_ns": idle,
+            "idle_ratio": over(idle, busy.window.length_ns),
+            **sums,
+        }
     )
 
 
 def total_activity(gaps: pl.DataFrame, busy: Busy) -> pl.DataFrame:
     """What the host was doing while the device was idle: ``activity``, ``idle_ns``, ``idle_ratio`` (of the window)."""
     activities = [*ACTIVITIES, NOTHING, UNKNOWN_THREAD]
-    totals = gaps.select(pl.col(activities).sum()).row(0)
-    return (
-        pl.DataFrame({"activity": activities, "idle_ns": totals}, schema={"activity": pl.String, "idle_ns": pl.Int64})
-        .with_columns(idle_ratio=pl.col("idle_ns") / busy.window.length_ns)
-        .filter(pl.col("idle_ns") > 0)
-        .sort("idle_ns", "activity", descending=[True, False])
-    )
+    totals = [(a, total) for a in activities if (total := int(gaps[a].sum())) > 0]
+    totals.sort(key=lambda t: (-t[1], t[0]))
+    table = pl.DataFrame(totals, schema={"activity": pl.String, "idle_ns": pl.Int64}, orient="row")
+    return table.hstack([pl.Series("idle_ratio", over(times(table["idle_ns"]), busy.window.length_ns))])

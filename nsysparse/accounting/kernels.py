@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from nsysparse.accounting.busy import Busy, in_window
+from nsysparse.accounting.busy import Busy, clipped, starts_inside, touching
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
 
@@ -17,6 +17,7 @@ SHAPE = (
     *("registers", "static_shared_bytes", "dynamic_shared_bytes"),
 )
 PIECE = 1 << 17  # kernels looked at together: what is worked out for them stays in the processor's cache
+NO_NAME = "(name not in the export)"
 SHARED_RESERVED = 1_024  # shared memory a block that the runtime takes, compute capability 8.0 and later
 
 
@@ -60,21 +61,40 @@ def sm_fill(kernels: pl.DataFrame, device: dict[str, Any]) -> pl.Series:
 
 
 def detail_kernels(work: Work, busy: Busy, device: dict[str, Any]) -> pl.DataFrame:
-    """The kernels that touch the window, with clipped times, ``counted`` and ``sm_fill``."""
-    inside = in_window(work.kernels, busy.window)
+    """The kernels that touch the window, with ``counted`` (they start inside) and ``sm_fill``."""
+    inside, before = touching(work.kernels, busy.window)
     shapes = inside.select(SHAPE)
     pieces = [sm_fill(shapes[at : at + PIECE], device) for at in range(0, max(shapes.height, 1), PIECE)]
-    return inside.with_columns(pl.concat(pieces, rechunk=True))
+    return inside.hstack([starts_inside(inside, before), pl.concat(pieces, rechunk=True)])
 
 
-def mean_fill(kernels: pl.DataFrame) -> float | None:
+def mean_fill(kernels: pl.DataFrame, busy: Busy) -> float | None:
     """SM fill of the window, weighted by kernel time; None when no kernel's is known."""
-    known = kernels.select("sm_fill", took=pl.col("to_ns") - pl.col("from_ns")).drop_nulls("sm_fill")
-    filled, time = known.select((pl.col("sm_fill") * pl.col("took")).sum(), pl.col("took").sum()).row(0)
-    return filled / time if time else None
+    fill, took = kernels["sm_fill"], pl.Series(clipped(kernels, busy.window))
+    if fill.null_count():
+        known = fill.is_not_null()
+        fill, took = fill.filter(known), took.filter(known)
+    time = int(took.sum())
+    return float((fill * took).sum()) / time if time else None
 
 
-def table_kernels(kernels: pl.DataFrame, trace: Trace, busy: Busy) -> pl.DataFrame:
+class KernelNames:
+    """Names of kernels, looked up once for all devices."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._known: dict[int | None, str] = {}
+
+    def of(self, references: pl.Series) -> pl.Series:
+        """Texts behind string references, and what to say where the export lacks one."""
+        ids = references.to_list()
+        if any(i not in self._known for i in ids):
+            found = dict(self._trace.strings(references).iter_rows())
+            self._known.update((i, found.get(i, NO_NAME)) for i in ids)
+        return pl.Series([self._known[i] for i in ids], dtype=pl.String)
+
+
+def table_kernels(kernels: pl.DataFrame, names: KernelNames, busy: Busy) -> pl.DataFrame:
     """Kernels by demangled name, most time first.
 
     Returns:
@@ -82,37 +102,31 @@ def table_kernels(kernels: pl.DataFrame, trace: Trace, busy: Busy) -> pl.DataFra
         sum), ``window_ratio`` (of the window; streams may add up to more than 1), ``mean_ns``, ``median_ns``,
         ``min_ns``, ``max_ns`` (of those that start inside), ``sm_fill`` (time-weighted).
     """
-    took, counted = pl.col("end_ns") - pl.col("start_ns"), pl.col("counted")
-    clipped = filled = pl.col("to_ns") - pl.col("from_ns")
+    rows = kernels.select("name_id", "short_name_id", "counted", "sm_fill", took=pl.col("end_ns") - pl.col("start_ns"))
+    rows = rows.hstack([pl.Series("clipped", clipped(kernels, busy.window))])
+    took, counted, inside = pl.col("took"), pl.col("counted"), pl.col("clipped")
+    filled = inside
     if not kernels["counted"].all():  # most often all are, and a filter in a group is dear
         took = took.filter(counted)
     if kernels["sm_fill"].null_count():
-        filled = clipped.filter(pl.col("sm_fill").is_not_null())
-    table = kernels.group_by("name_id", "short_name_id").agg(
+        filled = inside.filter(pl.col("sm_fill").is_not_null())
+    table = rows.group_by("name_id", "short_name_id").agg(
         counted.sum().cast(pl.Int64).alias("count"),
-        clipped.sum().alias("time_ns"),
+        inside.sum().alias("time_ns"),
         took.mean().alias("mean_ns"),
         took.quantile(0.5, "lower").cast(pl.Int64).alias("median_ns"),
         took.min().alias("min_ns"),
         took.max().alias("max_ns"),
-        ((pl.col("sm_fill") * clipped).sum() / filled.sum()).alias("sm_fill"),
+        ((pl.col("sm_fill") * inside).sum() / filled.sum()).alias("sm_fill"),
     )
-    missing = pl.lit("(name not in the export)")
     total = table["time_ns"].sum()
-    for reference, name in (("name_id", "name"), ("short_name_id", "short_name")):
-        texts = trace.strings(table[reference]).rename({"value": name})
-        table = table.join(texts, left_on=reference, right_on="id", how="left").with_columns(
-            pl.col(name).fill_null(missing)
-        )
-    return (
-        table.with_columns(
-            time_ratio=pl.col("time_ns") / total if total else pl.lit(None, pl.Float64),
-            window_ratio=pl.col("time_ns") / busy.window.length_ns,
-            sm_fill=pl.when(pl.col("sm_fill").is_finite()).then("sm_fill"),
-        )
-        .select(
-            *("short_name", "name", "count", "time_ns", "time_ratio", "window_ratio"),
-            *("mean_ns", "median_ns", "min_ns", "max_ns", "sm_fill"),
-        )
-        .sort("time_ns", "name", descending=[True, False])
-    )
+    fill = table["sm_fill"]
+    return table.select(
+        names.of(table["short_name_id"]).alias("short_name"),
+        names.of(table["name_id"]).alias("name"),
+        *("count", "time_ns"),
+        (pl.col("time_ns") / total if total else pl.lit(None, pl.Float64)).alias("time_ratio"),
+        (pl.col("time_ns") / busy.window.length_ns).alias("window_ratio"),
+        *("mean_ns", "median_ns", "min_ns", "max_ns"),
+        pl.when(fill.is_finite()).then(fill).alias("sm_fill"),
+    ).sort("time_ns", "name", descending=[True, False])

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
+from nsysparse.accounting.grouping import filled
 from nsysparse.accounting.windows import Window, whole_window
+from nsysparse.intervals import times
 from nsysparse.joins.work import Work
 
 BYTES_RATIO = 0.9  # of all bytes to the device
@@ -39,23 +40,28 @@ class Loading:
 
 def find_loading(work: Work) -> Loading | None:
     """The loading phase of one device, or None."""
-    whole = whole_window(work)
-    to_device = work.copies.filter(pl.col("kind") == 1).sort("end_ns")
-    total = int(to_device["bytes"].sum())
-    if whole is None or total < LEAST_BYTES or not work.kernels.height:
+    copies = work.copies
+    to_device = np.flatnonzero(filled(copies["kind"]) == 1)
+    size = filled(copies["bytes"])[to_device]
+    total = int(size.sum())
+    whole = whole_window(work) if total >= LEAST_BYTES and work.kernels.height else None
+    if whole is None:
         return None
-    arrived = np.cumsum(to_device["bytes"].fill_null(0).to_numpy())
+    start, end = (times(copies[c])[to_device] for c in ("start_ns", "end_ns"))
+    order = np.argsort(end, kind="stable")
+    start, end, arrived = start[order], end[order], np.cumsum(size[order])
     at = int(np.searchsorted(arrived, BYTES_RATIO * total))
-    end = int(to_device["end_ns"][at])
+    until, kernels = int(end[at]), times(work.kernels["start_ns"])  # kernels are by start
     # The last of the model comes in after the mark: as long as no kernel runs, copies are still loading.
-    following = work.kernels.filter(pl.col("start_ns") >= end)["start_ns"].min()
-    at = to_device.filter(pl.col("start_ns") < following).height - 1 if following is not None else at
-    end = max(end, int(to_device["end_ns"][at]))
-    kernels = work.kernels.filter(pl.col("start_ns") < end).height / work.kernels.height
-    if kernels > KERNELS_RATIO:
+    following = int(np.searchsorted(kernels, until))
+    if following < kernels.size:
+        at = int(np.count_nonzero(start < kernels[following])) - 1
+    until = max(until, int(end[at]))
+    ran = int(np.searchsorted(kernels, until)) / kernels.size
+    if ran > KERNELS_RATIO:
         return None
-    size = int(arrived[at])
-    return Loading(end, (end - whole.start_ns) / whole.length_ns, size, size / total, kernels)
+    moved = int(arrived[at])
+    return Loading(until, (until - whole.start_ns) / whole.length_ns, moved, moved / total, ran)
 
 
 @dataclass(frozen=True)
@@ -85,14 +91,18 @@ def find_startup(work: Work, window: Window) -> StartUp | None:
     if window.name != "whole":
         return None
     frames = (work.kernels, work.copies, work.memsets, work.graphs)
-    ops = pl.concat(f.select("start_ns", "end_ns") for f in frames).sort("start_ns")
-    first, start = int(ops.height * STARTUP_OPS_RATIO), ops["start_ns"].to_numpy()
-    silent = start[1:] - np.maximum.accumulate(ops["end_ns"].to_numpy())[:-1]
-    usual = np.sort(silent[first:])[-5:]
-    least = max(STARTUP_GAP_NS, STARTUP_OUTLIER * int(usual[0]) if usual.size else 0)
-    long = np.flatnonzero(silent[:first] >= least)
+    start, end = (np.concatenate([times(f[c]) for f in frames]) for c in ("start_ns", "end_ns"))
+    first = int(start.size * STARTUP_OPS_RATIO)
+    order = np.argsort(start, kind="stable")  # quick where much is in order
+    start, end = start[order], end[order]
+    silent = start[1:] - np.maximum.accumulate(end)[:-1]
+    if not (silent[:first] >= STARTUP_GAP_NS).any():
+        return None
+    after = silent[first:]
+    usual = int(np.partition(after, -5)[-5] if after.size > 5 else after.min())  # first < number of operations
+    long = np.flatnonzero(silent[:first] >= max(STARTUP_GAP_NS, STARTUP_OUTLIER * usual))
     if not long.size:
         return None
     led = int(long[-1]) + 1
-    end = int(start[led])
-    return StartUp(end, (end - window.start_ns) / window.length_ns, led, led / ops.height)
+    until = int(start[led])
+    return StartUp(until, (until - window.start_ns) / window.length_ns, led, led / start.size)

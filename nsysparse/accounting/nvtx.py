@@ -5,23 +5,27 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsysparse.accounting.busy import Busy, in_window
-from nsysparse.accounting.windows import ranges_in
+from nsysparse.accounting.busy import Busy, Inside, clipped
+from nsysparse.accounting.grouping import add_up, filled, masked, number_rows
+from nsysparse.accounting.windows import Window
+from nsysparse.intervals import Index, Times
 from nsysparse.joins.nesting import FOREVER
-from nsysparse.joins.ranges import BY_THREAD, IN_TIME
+from nsysparse.joins.ranges import BY_THREAD, IN_TIME, NO_RANGE
 from nsysparse.joins.work import Work
 
+FOUND_BY = (IN_TIME, NO_RANGE, BY_THREAD)  # as their texts are sorted
 FIGURES = ("kernels", "kernel_ns", "copies", "copy_bytes", "copy_ns", "exposed_ns", "memsets", "graphs")
 
 
-def table_paths(work: Work, kernels: pl.DataFrame, copies: pl.DataFrame, busy: Busy) -> pl.DataFrame:
+def table_paths(work: Work, inside: Inside, busy: Busy, chosen: pl.Series, rank: Index) -> pl.DataFrame:
     """What the calls under each NVTX path sent to the device.
 
     Args:
         work: One device's work.
-        kernels: Those that touch the window, as :func:`nsysparse.accounting.busy.in_window` returns them.
-        copies: As :func:`nsysparse.accounting.copies.detail_copies` returns them.
+        inside: What touches the window.
         busy: The window's unions.
+        chosen: Which ranges belong to the window.
+        rank: Place of each path's text among all of them.
 
     Returns:
         One row a (path, how it was found): ``text`` (labels from the outside in), ``depth``, ``path_by`` ("thread"; "in
@@ -30,89 +34,94 @@ def table_paths(work: Work, kernels: pl.DataFrame, copies: pl.DataFrame, busy: B
         ``kernels``, ``kernel_ns`` (sum, clipped), ``copies``, ``copy_bytes``, ``copy_ns``, ``exposed_ns`` (adds up to
         the window's), ``memsets``, ``graphs``; and the same prefixed ``total_`` with the paths below included.
     """
-    own = _own_figures(work, kernels, copies, busy)
     paths = work.ranges.paths
-    instances = _instances(work, busy)
-    table = own.join(paths, on="path", how="left")
-    totals = _with_ancestors(own, paths)
-    by_thread = pl.col("path_by") == BY_THREAD
+    own_keys, own = _own_figures(inside, busy.window)
+    keys, totals, mine = _with_ancestors(own_keys, own, paths["parent"].to_numpy())
+    path, by = keys["path"].to_numpy(), keys["path_by"].to_list()
+    order = np.lexsort((np.array([FOUND_BY.index(b) for b in by], np.int64), rank[path]))
+    keys, path, mine = keys[order], path[order], mine[order]
+    ranges = work.ranges.frame["path"].to_numpy()[(work.ranges.frame["push_pop"] & chosen).to_numpy()]
+    instances = np.bincount(ranges, minlength=paths.height)[path]
     # A path that only holds other paths has no operations of its own, but has totals.
-    table = (
-        totals.join(paths, on="path")
-        .join(own, on=["path", "path_by"], how="left")
-        .with_columns(pl.col(FIGURES).fill_null(0))
+    figures = {f: np.where(mine >= 0, values[mine], 0) for f, values in own.items()}
+    return pl.DataFrame(
+        {
+            "text": paths["text"][path],
+            "depth": paths["depth"][path],
+            "path_by": keys["path_by"],
+            "ranges": masked("ranges", instances, (keys["path_by"] == BY_THREAD).to_numpy()),
+            **figures,
+            **{f"total_{f}": values[order] for f, values in totals.items()},
+        }
     )
-    return (
-        table.join(instances, on="path", how="left")
-        .with_columns(ranges=pl.when(by_thread).then(pl.col("ranges").fill_null(0)))
-        .select("text", "depth", "path_by", "ranges", *FIGURES, *(f"total_{f}" for f in FIGURES))
-        .sort("text", "path_by")
-    )
 
 
-def _own_figures(work: Work, kernels: pl.DataFrame, copies: pl.DataFrame, busy: Busy) -> pl.DataFrame:
-    group = ["path", "path_by"]
-    counted, clipped = pl.col("counted"), pl.col("to_ns") - pl.col("from_ns")
-
-    def number(name: str) -> pl.Expr:
-        return counted.sum().cast(pl.Int64).alias(name)
-
-    parts = [
-        kernels.group_by(group).agg(number("kernels"), clipped.sum().alias("kernel_ns")),
-        copies.group_by(group).agg(
-            pl.col("copy_count").filter(counted).sum().alias("copies"),
-            pl.col("bytes").filter(counted).sum().alias("copy_bytes"),
-            clipped.sum().alias("copy_ns"),
-            pl.col("exposed_ns").sum(),
-        ),
-        in_window(work.memsets, busy.window).group_by(group).agg(number("memsets")),
-        in_window(work.graphs, busy.window).group_by(group).agg(number("graphs")),
-    ]
-    merged = pl.concat([p.with_columns(pl.col("path_by").cast(pl.String)) for p in parts], how="diagonal")
-    for figure in FIGURES:
-        if figure not in merged.columns:
-            merged = merged.with_columns(pl.lit(None, pl.Int64).alias(figure))
-    return merged.group_by(group).agg(pl.col(FIGURES).sum()).sort(group)
+def _own_figures(inside: Inside, window: Window) -> tuple[pl.DataFrame, dict[str, Times]]:
+    """``path`` and ``path_by`` of each group of operations; FIGURES of each."""
+    parts = inside.sent
+    rows = pl.concat([frame.select("path", "path_by") for frame in parts.values()])
+    number, first = number_rows(rows, ["path", "path_by"])
+    ends = np.cumsum([frame.height for frame in parts.values()])
+    of = {kind: number[end - frame.height : end] for (kind, frame), end in zip(parts.items(), ends, strict=True)}
+    n, copies, group = first.size, inside.copies, of["copies"]
+    counted = {kind: frame["counted"].to_numpy() for kind, frame in parts.items()}
+    begun = np.flatnonzero(counted["copies"])
+    sums = {
+        "kernels": add_up(counted["kernels"], of["kernels"], n),
+        "kernel_ns": add_up(clipped(inside.kernels, window), of["kernels"], n),
+        "copies": add_up(copies["copy_count"].to_numpy()[begun], group[begun], n),
+        "copy_bytes": add_up(filled(copies["bytes"])[begun], group[begun], n),
+        "copy_ns": add_up(clipped(copies, window), group, n),
+        "exposed_ns": add_up(copies["exposed_ns"], group, n),
+        "memsets": add_up(counted["memsets"], of["memsets"], n),
+        "graphs": add_up(counted["graphs"], of["graphs"], n),
+    }
+    return rows[first].with_columns(pl.col("path_by").cast(pl.String)), sums
 
 
-def _with_ancestors(own: pl.DataFrame, paths: pl.DataFrame) -> pl.DataFrame:
-    """Figures of each path with everything below it; one step a level."""
-    parent = paths["parent"].to_numpy()  # paths are numbered by their rows
-    row, path = np.arange(own.height), own["path"].to_numpy()
+def _with_ancestors(
+    keys: pl.DataFrame, own: dict[str, Times], parent: Index
+) -> tuple[pl.DataFrame, dict[str, Times], Index]:
+    """Figures of each path with everything below it; one step a level.
+
+    Returns:
+        ``path`` and ``path_by``; FIGURES; and the row that has the path's own figures, -1 where it has none.
+    """
+    row, path = np.arange(keys.height), keys["path"].to_numpy()
     rows, above = [row], [path]
     while row.size:
-        row, path = row[parent[path] > 0], parent[path][parent[path] > 0]
+        up = parent[path] > 0  # paths are numbered by their rows
+        row, path = row[up], parent[path[up]]
         rows.append(row)
         above.append(path)
-    figures = own.select("path_by", *FIGURES)[np.concatenate(rows)]
-    return (
-        figures.with_columns(path=pl.Series(np.concatenate(above), dtype=pl.Int32))
-        .group_by("path", "path_by")
-        .agg(pl.col(f).sum().alias(f"total_{f}") for f in FIGURES)
-    )
+    every = np.concatenate(rows)
+    steps = pl.DataFrame({"path": np.concatenate(above), "path_by": keys["path_by"].gather(every)})
+    number, first = number_rows(steps, ["path", "path_by"])
+    mine = np.full(first.size, -1, np.int64)
+    mine[number[: keys.height]] = np.arange(keys.height)
+    return steps[first], {f: add_up(values[every], number, first.size) for f, values in own.items()}, mine
 
 
-def _instances(work: Work, busy: Busy) -> pl.DataFrame:
-    ranges = work.ranges.frame
-    inside = ranges.select(pl.col("push_pop") & ranges_in(busy.window, work)).to_series()
-    count = np.bincount(ranges["path"].filter(inside).to_numpy())
-    path = np.flatnonzero(count)
-    return pl.DataFrame({"path": path.astype(np.int32), "ranges": count[path]})
-
-
-def table_start_end(work: Work, busy: Busy) -> pl.DataFrame:
+def table_start_end(work: Work, chosen: pl.Series) -> pl.DataFrame:
     """Start/end ranges by label: they may cross threads and overlap, so they are no level of a path.
+
+    Args:
+        work: The work.
+        chosen: Which ranges belong to the window.
 
     Returns:
         ``label``, ``count`` (in the window), ``across_threads``, ``unfinished``, ``mean_ns``, ``max_ns``
         (of the finished ones).
     """
     ranges = work.ranges.frame
-    inside = ranges.select(~pl.col("push_pop") & ranges_in(busy.window, work)).to_series()
-    chosen = ranges.select("label", "start_ns", "end_ns", "thread", "end_thread", "finished").filter(inside)
+    there = np.flatnonzero((~ranges["push_pop"] & chosen).to_numpy())
+    if not there.size:
+        counts = dict.fromkeys(("count", "across_threads", "unfinished"), pl.Int64)
+        return pl.DataFrame(schema={"label": pl.String, **counts, "mean_ns": pl.Float64, "max_ns": pl.Int64})
     took = (pl.col("end_ns") - pl.col("start_ns")).filter(pl.col("end_ns") < FOREVER)
     return (
-        chosen.group_by(pl.col("label").cast(pl.String))
+        ranges.select("label", "thread", "end_thread", "start_ns", "end_ns", "finished")[there]
+        .group_by(pl.col("label").cast(pl.String))
         .agg(
             pl.len().cast(pl.Int64).alias("count"),
             (pl.col("thread") != pl.col("end_thread")).sum().cast(pl.Int64).alias("across_threads"),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from nsysparse.accounting.busy import Busy, in_window
-from nsysparse.accounting.windows import Repeats, match_ranges, ranges_in
+from nsysparse.accounting.busy import Busy, Inside, clipped
+from nsysparse.accounting.grouping import add_up, filled, given, masked, rows_of
+from nsysparse.accounting.host import Activity
+from nsysparse.accounting.windows import Repeats, Window, match_ranges, ranges_in
 from nsysparse.errors import UsageError
-from nsysparse.intervals import Intervals, times
-from nsysparse.joins.calls import rows_by
-from nsysparse.joins.nesting import FOREVER, Nesting
+from nsysparse.intervals import Index, Times, times
+from nsysparse.joins.nesting import Nesting
 from nsysparse.joins.ranges import IN_TIME
 from nsysparse.joins.work import Work
 
@@ -70,21 +73,21 @@ class Requests:
 
 def find_requests(
     work: Work,
-    kernels: pl.DataFrame,
-    copies: pl.DataFrame,
+    inside: Inside,
     busy: Busy,
     repeats: Repeats | None,
-    pattern: str | None,
-    number: int | None,
+    activity: Activity,
+    pattern: str | None = None,
+    number: int | None = None,
 ) -> Requests | None:
     """The requests of a window: by NVTX pattern, by number, or the repeated top-level ranges.
 
     Args:
         work: One device's work.
-        kernels: Those that touch the window, as :func:`nsysparse.accounting.busy.in_window` returns them.
-        copies: As :func:`nsysparse.accounting.copies.detail_copies` returns them.
+        inside: What touches the window.
         busy: The window's unions.
         repeats: The repeated top-level ranges; taken where the user gives nothing.
+        activity: What each thread was doing.
         pattern: Regular expression on range names.
         number: Number of requests in the window.
 
@@ -97,7 +100,8 @@ def find_requests(
     if number is not None:
         return Requests(number, "number given by the user", None, None)
     if pattern is not None:
-        ranges, basis = match_ranges(work, pattern), f"NVTX ranges that match '{pattern}'"
+        ranges = match_ranges(work, pattern).sort("start_ns", "range")
+        basis = f"NVTX ranges that match '{pattern}'"
         if not ranges.height:
             raise UsageError(
                 f"no NVTX range matches '{pattern}'", "see the ranges with: nsysparse query TRACE nvtx/ranges"
@@ -106,57 +110,61 @@ def find_requests(
         ranges, basis = repeats.frame, f"repeated top-level NVTX ranges '{repeats.label}'"
     else:
         return None
-    ranges = ranges.filter(ranges_in(busy.window, work)).sort("start_ns", "range")
-    frame, unclaimed = _measure(work, kernels, copies, busy, ranges)
+    ranges = ranges.filter(ranges_in(busy.window, work))
+    frame, unclaimed = _measure(work, inside, busy.window, activity, ranges)
     return Requests(ranges.height, basis, frame, unclaimed)
 
 
 def _measure(
-    work: Work, kernels: pl.DataFrame, copies: pl.DataFrame, busy: Busy, ranges: pl.DataFrame
+    work: Work, inside: Inside, window: Window, activity: Activity, ranges: pl.DataFrame
 ) -> tuple[pl.DataFrame, int]:
-    owner = _Owner(ranges, work)
-    kernels = kernels.with_columns(request=owner.of(kernels))
-    copies = copies.with_columns(request=owner.of(copies))
-    graphs = in_window(work.graphs, busy.window)
-    graphs = graphs.with_columns(request=owner.of(graphs))
-    memsets = in_window(work.memsets, busy.window)
-    memsets = memsets.with_columns(request=owner.of(memsets))
-    counted, clipped, size = (
-        pl.col("counted"),
-        pl.col("to_ns") - pl.col("from_ns"),
-        pl.col("bytes").filter("counted"),
+    owner, n = _Owner(ranges, work), ranges.height
+    figures: dict[str, Times] = {}
+    unclaimed = 0
+    for kind, frame in inside.sent.items():
+        request = owner.of(frame)
+        counted = frame["counted"].to_numpy()
+        unclaimed += int(np.count_nonzero(counted & (request < 0)))
+        number = np.where(request < 0, n, request)  # what no request sent is added up, too, and left out
+        if kind == "copies":
+            figures |= _copy_figures(frame, number, n)
+        elif kind != "memsets":
+            took = clipped(frame, window)
+            sums = {kind: add_up(counted, number, n + 1), f"{kind.removesuffix('s')}_ns": add_up(took, number, n + 1)}
+            figures |= {name: values[:n] for name, values in sums.items()}
+    latency = times(ranges["end_ns"]) - times(ranges["start_ns"])
+    frame = pl.DataFrame(
+        {
+            "request": np.arange(n),
+            "name": ranges["name"],
+            "start_ns": ranges["start_ns"],
+            "thread": ranges["thread"],
+            "latency_ns": masked("latency_ns", latency, ranges["finished"].to_numpy()),
+            "blocked_ns": _blocked(ranges, activity),
+            **figures,
+        }
     )
-    kind = pl.col("kind_name").filter("counted")
-    sums = [
-        kernels.group_by("request").agg(
-            counted.sum().cast(pl.Int64).alias("kernels"), clipped.sum().alias("kernel_ns")
-        ),
-        graphs.group_by("request").agg(counted.sum().cast(pl.Int64).alias("graphs"), clipped.sum().alias("graph_ns")),
-        copies.group_by("request").agg(
-            pl.col("copy_count").filter(counted).sum().alias("copies"),
-            size.filter(kind == "HtoD").sum().alias("htod_bytes"),
-            size.filter(kind == "DtoH").sum().alias("dtoh_bytes"),
-            size.filter(~kind.is_in(["HtoD", "DtoH"])).sum().alias("other_bytes"),
-            clipped.sum().alias("copy_ns"),
-            pl.col("exposed_ns").sum(),
-        ),
-    ]
-    frame = ranges.select(
-        pl.int_range(pl.len(), dtype=pl.Int64).alias("request"),
-        "name",
-        "start_ns",
-        "thread",
-        latency_ns=pl.when("finished").then(pl.col("end_ns") - pl.col("start_ns")),
-        blocked_ns=pl.Series(_blocked(ranges, work)),
-    )
-    for part in sums:
-        mine = part.filter(pl.col("request") >= 0)
-        for column in mine.drop("request"):
-            figure = np.zeros(frame.height, column.to_numpy().dtype)
-            figure[mine["request"].to_numpy()] = column.to_numpy()
-            frame = frame.with_columns(pl.Series(column.name, figure))
-    unclaimed = sum(f.filter(counted & (pl.col("request") < 0)).height for f in (kernels, copies, graphs, memsets))
     return frame.select("request", "name", "start_ns", "thread", *FIGURES), unclaimed
+
+
+def _copy_figures(copies: pl.DataFrame, number: Index, n: int) -> dict[str, Times]:
+    """What the copies of each request moved, and how long they took."""
+    kind, counted = copies["kind_name"], copies["counted"].to_numpy()
+    into, out = (kind == "HtoD").to_numpy(), (kind == "DtoH").to_numpy()
+    size = filled(copies["bytes"])
+
+    def total(values: npt.NDArray[Any], chosen: npt.NDArray[np.bool_] | None = None) -> Times:
+        rows = slice(None) if chosen is None or chosen.all() else np.flatnonzero(chosen)
+        return add_up(values[rows], number[rows], n + 1)[:n]
+
+    return {
+        "copies": total(copies["copy_count"].to_numpy(), counted),
+        "htod_bytes": total(size, counted & into),
+        "dtoh_bytes": total(size, counted & out),
+        "other_bytes": total(size, counted & ~(into | out)),
+        "copy_ns": total(times(copies["to_ns"]) - times(copies["from_ns"])),
+        "exposed_ns": total(times(copies["exposed_ns"])),
+    }
 
 
 class _Owner:
@@ -170,32 +178,31 @@ class _Owner:
             pl.concat([ranges["start_ns"], crossing["start_ns"]]),
             pl.concat([ranges["end_ns"], crossing["end_ns"]]),
         )
-        self._begun = work.calls["start_ns"]
+        self._begun = work.calls.start
         self._thread_of_range = work.ranges.frame["thread"]
 
-    def of(self, ops: pl.DataFrame) -> pl.Series:
+    def of(self, ops: pl.DataFrame) -> Index:
         """Request of each operation, -1 for none."""
         if not ops.height:
-            return pl.Series([], dtype=pl.Int64)
+            return np.empty(0, np.int64)
         # A call placed "in time" belongs to the request of the thread whose range it was placed in.
         placed = (ops["path_by"] == IN_TIME).to_numpy()
-        thread = ops["thread"].fill_null(0).to_numpy()
+        thread = filled(ops["thread"])
         if placed.any():
             thread = thread.copy()
             thread[placed] = self._thread_of_range.gather(ops["range"].filter(placed)).to_numpy()
-        begun = self._begun.gather(ops["call"]).fill_null(0)
+        begun = np.zeros(ops.height, np.int64)
+        called = given(ops["call"])
+        begun[called] = self._begun[filled(ops["call"])[called]]
         row = self._nesting.rows_of(self._nesting.enclosing(thread, begun))
-        found = (row >= 0) & ops["call"].is_not_null().to_numpy()
-        request = np.where(found, self._rows[np.maximum(row, 0)] if self._rows.size else -1, -1)
-        return pl.Series(request, dtype=pl.Int64)
+        found = (row >= 0) & called
+        return times(np.where(found, self._rows[np.maximum(row, 0)] if self._rows.size else -1, -1))
 
 
-def _blocked(ranges: pl.DataFrame, work: Work) -> np.ndarray:
+def _blocked(ranges: pl.DataFrame, activity: Activity) -> Times:
     """Time that each request's own thread was inside a call that waits, ns."""
     blocked = np.zeros(ranges.height, np.int64)
-    end = ranges["end_ns"].clip(upper_bound=FOREVER).to_numpy()
-    start, calls = times(ranges["start_ns"]), work.calls
-    for thread, here in rows_by(ranges["thread"]):
-        rows = calls.waiting(thread)
-        blocked[here] = Intervals.union_of(calls.start[rows], calls.end[rows]).covered(start[here], end[here])
+    start, end = times(ranges["start_ns"]), times(ranges["end_ns"])
+    for thread, here in rows_of(times(ranges["thread"])):
+        blocked[here] = activity.blocked(thread).covered(start[here], end[here])
     return blocked

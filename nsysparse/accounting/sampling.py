@@ -9,29 +9,37 @@ inside its call, and no thread is inside an asynchronous copy.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, fields
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from nsysparse.accounting.busy import Busy, union_by_thread, union_of_rows
-from nsysparse.intervals import Intervals, Times, times
-from nsysparse.joins.calls import rows_by
-from nsysparse.source import Trace
+from nsysparse.accounting.busy import Busy
+from nsysparse.accounting.copies import CopyGroups
+from nsysparse.accounting.grouping import filled, given, rows_of
+from nsysparse.intervals import Index, Intervals, Times, times
 
 RATES_HZ = (10, 100, 1000)
 CLASS = ["kind_name", "src", "dst"]
 
 
 def table_sampling(
-    copies: pl.DataFrame, busy: Busy, threads: pl.Series, trace: Trace, rates: tuple[int, ...] = RATES_HZ
+    copies: pl.DataFrame,
+    groups: CopyGroups,
+    busy: Busy,
+    threads: pl.Series,
+    samples: dict[int, Times],
+    rates: tuple[int, ...] = RATES_HZ,
 ) -> pl.DataFrame:
     """Each class of copies as it is, and as samplers would show it.
 
     Args:
         copies: As :func:`nsysparse.accounting.copies.detail_copies` returns them.
+        groups: The same copies, numbered.
         busy: The window's unions.
-        threads: Threads that feed the device: the CPU samples that count.
-        trace: For the CPU samples, if there are any.
+        threads: Threads that feed the device.
+        samples: When each of them was sampled in the window: the CPU samples that count.
         rates: Samples a second.
 
     Returns:
@@ -47,18 +55,19 @@ def table_sampling(
     """
     window = busy.window
     length, total_busy = window.length_ns, busy.everything.length
-    samples = _samples(trace, threads, window.start_ns, window.end_ns)
     taken = sum(when.size for when in samples.values())
+    classes = groups.by(*CLASS)
+    columns = _Columns.of(copies, threads)
     rows = []
-    for key, part in copies.group_by(CLASS, maintain_order=True):  # classes, not copies
-        took = Intervals.union_of(part["from_ns"], part["to_ns"]).length
-        durations = (part["end_ns"] - part["start_ns"]).filter(part["counted"])
-        in_call, hits = _in_calls(part, threads, samples, window.start_ns, window.end_ns)
-        median = durations.median() if durations.len() else None
+    for number, key in enumerate(classes.keys):  # classes, not copies
+        mine = columns.take(np.flatnonzero(classes.number == number))
+        took = Intervals.union_of(mine.from_ns, mine.to_ns).length
+        in_call, hits = mine.in_calls(samples, window.start_ns, window.end_ns)
+        median = float(np.median(mine.took[mine.counted])) if mine.counted.any() else None
         share = took / length
         row = {
             **dict(zip(CLASS, key, strict=True)),
-            "count": int(part.filter("counted")["copy_count"].sum()),
+            "count": int(mine.copies[mine.counted].sum()),
             "time_ns": took,
             "window_ratio": share,
             "busy_ratio": took / total_busy if total_busy else None,
@@ -70,7 +79,7 @@ def table_sampling(
             "cpu_sample_ratio": hits / taken if taken else None,
         }
         for rate in rates:
-            row |= _expected(share, float(median or 0), length, rate)
+            row |= _expected(share, median or 0.0, length, rate)
         rows.append(row)
     return pl.DataFrame(rows, schema=_schema(rates)).sort("time_ns", *CLASS, descending=[True, False, False, False])
 
@@ -96,24 +105,46 @@ def _expected(share: float, operation_ns: float, window_ns: int, rate: int) -> d
     }
 
 
-def _samples(trace: Trace, threads: pl.Series, low: int, high: int) -> dict[int, Times]:
-    """When each of some threads was sampled in a window."""
-    at = pl.col("time_ns")
-    inside = pl.col("thread").is_in(threads.implode()) & (at >= low) & (at < high)
-    frame = trace.frame("samples").select(pl.col("thread", "time_ns").filter(inside))
-    when = times(frame["time_ns"])
-    return {thread: when[rows] for thread, rows in rows_by(frame["thread"])}
+@dataclass(frozen=True)
+class _Columns:
+    """Columns of some copies as arrays."""
 
+    from_ns: Times
+    to_ns: Times
+    took: Times
+    counted: npt.NDArray[np.bool_]
+    copies: Times
+    direct: npt.NDArray[np.bool_]  # it has a call of its own, on a thread that feeds the device
+    thread: Times
+    call_start_ns: Times
+    call_end_ns: Times
 
-def _in_calls(
-    copies: pl.DataFrame, threads: pl.Series, samples: dict[int, Times], low: int, high: int
-) -> tuple[int, int]:
-    """Union of the copies' own calls over all threads, and how many samples of each call's thread lie in it."""
-    direct = copies.select("thread", start_ns="call_start_ns", end_ns="call_end_ns").filter(
-        copies["in_call_ns"].is_not_null() & copies["thread"].is_in(threads.implode())
-    )
-    hits = 0
-    if samples:
-        for thread, calls in union_by_thread(direct).items():
-            hits += int(np.count_nonzero(calls.clip(low, high).contains(samples.get(thread, []))))
-    return union_of_rows(direct).clip(low, high).length, hits
+    @classmethod
+    def of(cls, copies: pl.DataFrame, threads: pl.Series) -> _Columns:
+        called = (times(filled(copies[c])) for c in ("thread", "call_start_ns", "call_end_ns"))
+        direct = given(copies["in_call_ns"]) & given(copies["thread"])
+        return cls(
+            times(copies["from_ns"]),
+            times(copies["to_ns"]),
+            times(copies["end_ns"]) - times(copies["start_ns"]),
+            copies["counted"].to_numpy(),
+            times(filled(copies["copy_count"])),
+            direct & np.isin(filled(copies["thread"]), times(threads)),
+            *called,
+        )
+
+    def take(self, rows: Index) -> _Columns:
+        """Those of some rows."""
+        return _Columns(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    def in_calls(self, samples: dict[int, Times], low: int, high: int) -> tuple[int, int]:
+        """Union of the copies' own calls over all threads, and how many samples of each call's thread lie in it."""
+        thread, start, end = (v[self.direct] for v in (self.thread, self.call_start_ns, self.call_end_ns))
+        hits = 0
+        if samples:
+            for one, rows in rows_of(thread):
+                when = samples.get(one)
+                if when is not None:
+                    calls = Intervals.union_of(start[rows], end[rows]).clip(low, high)
+                    hits += int(np.count_nonzero(calls.contains(when)))
+        return Intervals.union_of(start, end).clip(low, high).length, hits

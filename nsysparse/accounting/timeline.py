@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.busy import KINDS, Busy
+from nsysparse.accounting.grouping import filled
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Times, times
 
@@ -47,17 +48,18 @@ def bin_edges(window: Window, bins: int) -> Times:
 
 def measure_throughput(copies: pl.DataFrame, edges: Times) -> dict[str, Rates]:
     """Bytes a second in each bin of ``htod``, ``dtoh`` and ``other`` copies; see :func:`bin_window`."""
-    rows = copies.select("start_ns", "end_ns", "bytes", "kind_name")
-    kind = pl.col("kind_name")
-    chosen = {"htod": kind == "HtoD", "dtoh": kind == "DtoH", "other": ~kind.is_in(["HtoD", "DtoH"])}
-    return {name: _throughput(rows.filter(mine), edges) for name, mine in chosen.items()}
-
-
-def _throughput(copies: pl.DataFrame, edges: Times) -> Rates:
-    """Bytes a second in each bin."""
-    start, end = times(copies["start_ns"]), times(copies["end_ns"])
+    start, end, kind = times(copies["start_ns"]), times(copies["end_ns"]), copies["kind_name"]
     took = np.maximum(end - start, 1)
-    rate = copies["bytes"].fill_null(0).to_numpy() / took
+    rate = filled(copies["bytes"]) / took
+    into, out = (kind == "HtoD").to_numpy(), (kind == "DtoH").to_numpy()
+    chosen = {"htod": into, "dtoh": out, "other": ~(into | out)}
+    return {name: _throughput(start[mine], took[mine], rate[mine], edges) for name, mine in chosen.items()}
+
+
+def _throughput(start: Times, took: Times, rate: Rates, edges: Times) -> Rates:
+    """Bytes a second in each bin."""
+    if not start.size:
+        return np.zeros(edges.size - 1)
     moved = _ramp(start, rate, edges) - _ramp(start + took, rate, edges)
     return np.maximum(np.diff(moved), 0) / np.diff(edges) * 1e9
 

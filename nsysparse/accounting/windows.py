@@ -12,10 +12,12 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from nsysparse.accounting.grouping import counts_of
 from nsysparse.errors import UsageError
-from nsysparse.intervals import times
+from nsysparse.intervals import Index, times
 from nsysparse.joins.nesting import FOREVER
 from nsysparse.joins.work import FRAMES, GPU_TABLES, Work
 
@@ -60,10 +62,10 @@ def whole_window(work: Work) -> Window | None:
     frames = [f for f in (getattr(work, name) for name in FRAMES) if f.height]
     if not frames:
         return None
-    starts, ends = [times(f["start_ns"]) for f in frames], [times(f["end_ns"]) for f in frames]
-    first, last, end = min(s.min() for s in starts), max(s.max() for s in starts), max(e.max() for e in ends)
+    starts, end = [f["start_ns"] for f in frames], max(int(times(f["end_ns"]).max()) for f in frames)
+    first, last = min(s[0] for s in starts), max(s[-1] for s in starts)  # rows are by start
     # One ns more where the last operation is an instant: a window is half-open, and it belongs to it.
-    return Window("whole", int(first), max(int(end), int(last) + 1), "first to last GPU operation")
+    return Window("whole", first, max(end, last + 1), "first to last GPU operation")
 
 
 def ranges_in(window: Window, work: Work) -> pl.Expr:
@@ -73,9 +75,9 @@ def ranges_in(window: Window, work: Work) -> pl.Expr:
     were open when it begins: a request starts before its first operation.
     """
     start, end = pl.col("start_ns"), pl.col("end_ns")
-    whole = whole_window(work)
     begun = start >= window.start_ns
-    if whole is not None and window.start_ns <= whole.start_ns:
+    frames = (getattr(work, name) for name in FRAMES)
+    if all(not f.height or f["start_ns"][0] >= window.start_ns for f in frames):
         begun = begun | (end > window.start_ns)
     return begun & (start < window.end_ns)
 
@@ -87,40 +89,39 @@ def repeated_ranges(work: Work) -> Repeats | None:
     Of several candidates, the one that sent the most operations. Only the default domain counts: a library's own NVTX
     (NCCL, cuDNN) repeats too, and is no step of the program.
     """
-    sent_by = pl.concat(getattr(work, name).select("process", "path") for name in GPU_TABLES)
-    processes = sent_by["process"].unique()
-    candidate = (
-        pl.col("push_pop") & (pl.col("domain") == 0) & pl.col("finished") & pl.col("process").is_in(processes.implode())
-    )
+    sent_by = [f for name in GPU_TABLES if (f := getattr(work, name)).height]
+    processes = sorted({process for frame in sent_by for process, _ in counts_of(frame["process"])})
+    parent, depth = (work.ranges.paths[c].to_numpy() for c in ("parent", "depth"))
+    most, time = np.zeros(parent.size, np.int64), np.zeros(parent.size, np.int64)
+    path, process, n, took = (work.ranges.program[c].to_numpy() for c in ("path", "process", "n", "time"))
+    mine = np.isin(process, processes)
+    np.maximum.at(most, path[mine], n[mine])
+    np.add.at(time, path[mine], took[mine])
+    outermost = _outermost(parent, depth, most > 1)
+    if not outermost.any():
+        return None
+    sent, number = np.zeros(parent.size, np.int64), np.zeros(parent.size, np.int64)
+    for frame in sent_by:
+        number += np.bincount(frame["path"].to_numpy(), minlength=parent.size)
+    np.add.at(sent, outermost, number)
+    candidates = [p for p in np.flatnonzero(sent).tolist() if p]
+    if not candidates:
+        return None
+    best = min(candidates, key=lambda p: (-sent[p], -time[p], p))
     ranges = work.ranges.frame
-    each = work.ranges.program.filter(pl.col("process").is_in(processes.implode()))
-    repeats = each.group_by("path").agg(pl.col("n").max(), pl.col("time").sum()).filter(pl.col("n") > 1)
-    repeating = set(repeats["path"].to_list())
-    parents = work.ranges.paths["parent"].to_list()
-    outermost = _outermost(parents, repeating)
-    candidates = repeats.filter(pl.col("path").is_in([p for p in repeating if outermost[p] == p]))
-    if not candidates.height:
-        return None
-    number = np.zeros(len(parents), np.int64)
-    np.add.at(number, outermost, np.bincount(sent_by["path"].to_numpy(), minlength=len(parents)))
-    sent = pl.DataFrame({"path": np.arange(number.size, dtype=np.int32), "sent": number}).filter(pl.col("sent") > 0)
-    best = (
-        candidates.join(sent, on="path")
-        .join(work.ranges.paths, on="path")
-        .sort("sent", "time", "path", descending=[True, True, False])
-    )
-    if not best.height:
-        return None
-    return Repeats(
-        best["label"][0], ranges.filter(candidate & (pl.col("path") == best["path"][0])).sort("start_ns", "range")
-    )
+    ranges = ranges[np.flatnonzero(ranges["path"].to_numpy() == best)]
+    chosen = pl.col("push_pop") & (pl.col("domain") == 0) & pl.col("finished") & pl.col("process").is_in(processes)
+    return Repeats(work.ranges.paths["label"][best], ranges.filter(chosen).sort("start_ns", "range"))
 
 
-def _outermost(parents: list[int], repeating: set[int]) -> list[int]:
+def _outermost(parent: Index, depth: Index, repeating: npt.NDArray[np.bool_]) -> Index:
     """For each path, its outermost ancestor (or itself) that repeats; 0 where none does."""
-    found = [0] * len(parents)
-    for path in range(1, len(parents)):  # parents come first
-        found[path] = found[parents[path]] or (path if path in repeating else 0)
+    found = np.where(repeating, np.arange(parent.size), 0)
+    found[:1] = 0
+    for level in range(2, int(depth.max(initial=0)) + 1):
+        rows = np.flatnonzero(depth == level)
+        above = found[parent[rows]]
+        found[rows] = np.where(above > 0, above, found[rows])
     return found
 
 
@@ -143,17 +144,15 @@ def phases(work: Work, repeats: Repeats | None) -> dict[str, Window]:
 
 def _second_start(frame: pl.DataFrame) -> int | None:
     """When every thread that was there from the beginning had begun its second repetition."""
-    by_thread = frame.group_by("thread").agg(
-        pl.col("start_ns").min().alias("first"),
-        pl.col("start_ns").sort().get(1, null_on_oob=True).alias("second"),
-    )
-    seconds = by_thread.drop_nulls("second")
-    if not seconds.height:  # one repetition a thread: the second in time
-        return int(frame["start_ns"].sort()[1])
-    earliest = seconds["second"].min()
-    there = seconds.filter(pl.col("first") <= earliest)["second"].max()
-    assert isinstance(there, int)
-    return there
+    start, thread = times(frame["start_ns"]), times(frame["thread"])  # by start
+    order = np.argsort(thread, kind="stable")
+    start, thread = start[order], thread[order]
+    first = np.flatnonzero(np.diff(thread, prepend=thread[0] - 1))
+    second = first[np.diff(first, append=thread.size) > 1] + 1
+    if not second.size:  # one repetition a thread: the second in time
+        return int(frame["start_ns"][1])
+    seconds = start[second]
+    return int(seconds[start[second - 1] <= seconds.min()].max())
 
 
 def choose_window(asked: str | None, offered: dict[str, Window], repeats: Repeats | None, work: Work) -> Window:

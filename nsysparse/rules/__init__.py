@@ -44,11 +44,11 @@ REASONS: dict[str, tuple[Callable[[Scene], bool], str]] = {
         "no CUDA API calls were recorded: record with -t cuda",
     ),
     "kernels": (
-        lambda s: not s.account.kernels.height and not s.account.busy.by_kind["graphs"].length,
+        lambda s: not s.account.ran.height and not s.account.busy.by_kind["graphs"].length,
         "no kernel ran on this device in the window",
     ),
     "visible kernels": (
-        lambda s: not s.account.kernels.height and bool(s.account.busy.by_kind["graphs"].length),
+        lambda s: not s.account.ran.height and bool(s.account.busy.by_kind["graphs"].length),
         "kernels are hidden in whole CUDA graphs: record with --cuda-graph-trace=node",
     ),
     "visible copies": (
@@ -121,7 +121,7 @@ def run_rules(
         return split
 
     at_once = worth_at_once(
-        len(scenes), sum(s.account.kernels.height + s.account.copies.height for s in scenes), trace.shelf.at_once
+        len(scenes), sum(s.account.ran.height + s.account.copies.height for s in scenes), trace.shelf.at_once
     )
     for split, rows in side_by_side(judge, scenes, at_once):
         outcomes += split

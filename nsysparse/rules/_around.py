@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsysparse.accounting.busy import union_by_thread
 from nsysparse.intervals import Intervals
 from nsysparse.rules._price import Waits
 from nsysparse.rules._scene import Scene
@@ -64,7 +65,7 @@ class Around:
 
 def around_copies(scene: Scene, copies: pl.DataFrame, waits: Waits) -> Around | None:
     """The silent time around some copies that can be said to belong to them, None when nothing says so."""
-    by_range = _by_range(scene, copies, waits)
+    by_range = around_in_ranges(scene, copies, waits)
     if by_range is not None:
         return by_range
     silences, usual = _silences(scene, waits)
@@ -84,19 +85,18 @@ def around_copies(scene: Scene, copies: pl.DataFrame, waits: Waits) -> Around | 
     return None
 
 
-def _by_range(scene: Scene, copies: pl.DataFrame, waits: Waits) -> Around | None:
+def around_in_ranges(scene: Scene, copies: pl.DataFrame, waits: Waits) -> Around | None:
     """Time inside the NVTX ranges of the copies, where nothing is launched under these ranges' path."""
-    launching = pl.concat([scene.account.kernels["path"], scene.work.graphs["path"]])
-    chosen = copies.filter((pl.col("path") > 0) & (pl.col("range") >= 0) & ~pl.col("path").is_in(launching.implode()))
-    if chosen.height < copies.height * OWN_SHARE:
+    launches = np.zeros(scene.account.paths.height, np.bool_)
+    for frame in (scene.account.ran, scene.work.graphs):
+        launches[frame["path"].to_numpy()] = True
+    path, inside = copies["path"].to_numpy(), copies["range"].to_numpy() >= 0
+    chosen = copies["range"].to_numpy()[(path > 0) & inside & ~launches[path]]
+    if chosen.size < copies.height * OWN_SHARE:
         return None
-    ranges = scene.work.ranges.frame[chosen["range"].unique().sort()]
+    ranges = scene.work.ranges.frame.select("thread", "start_ns", "end_ns", "finished")[np.unique(chosen)]
     ranges = ranges.filter("finished")
-    found = {
-        int(thread): Intervals.union_of(part["start_ns"], part["end_ns"])
-        for (thread,), part in ranges.group_by("thread", maintain_order=True)
-        if thread in waits.spans
-    }
+    found = {thread: union for thread, union in union_by_thread(ranges).items() if thread in waits.spans}
     silent = sum((r - waits.spans[t]).length for t, r in found.items())
     return Around(found, "nvtx", silent, None) if found else None
 
@@ -106,7 +106,7 @@ def _silences(scene: Scene, waits: Waits) -> tuple[dict[int, Intervals], int | N
     turns = scene.turns.select("thread", "start_ns", "pause_ns")
     thread, synced = turns["thread"].to_numpy(), (scene.turns["does"] == "synchronize").to_numpy()
     mine = np.zeros(turns.height, np.bool_)
-    mine[waits.calls["turn"].to_numpy()] = True
+    mine[waits.rows] = True
 
     def before(marked: Bools) -> Bools:
         """Whether the call before each, on the same thread, is marked; turns are by thread."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from nsysparse.accounting.grouping import add_up, filled, given, number_rows
 from nsysparse.findings import Finding, Severity
-from nsysparse.intervals import Intervals
+from nsysparse.intervals import Intervals, times
 from nsysparse.rules._frameworks import framework
 from nsysparse.rules._periods import cadence
 from nsysparse.rules._price import Price, Waits
@@ -18,6 +21,7 @@ from nsysparse.units import bandwidth, count, duration, percent
 
 WORST = 5  # instances listed
 SENDERS, PATHS = 6, 6
+SUMS = {"copies": "copy_count", "bytes": "bytes", "in_call_ns": "in_call_ns", "exposed_ns": "exposed_ns"}
 CONFIDENCES = ("low", "medium", "high")
 
 
@@ -66,7 +70,7 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
     alone = Intervals.union_of(copies["from_ns"], copies["to_ns"]) & scene.lost
     n, size = int(copies["copy_count"].sum()), int(copies["bytes"].sum())
     took = int((copies["end_ns"] - copies["start_ns"]).sum())
-    direct = copies.filter("direct")
+    direct = copies if copies["direct"].all() else copies.filter("direct")
     in_call = int(direct["in_call_ns"].sum())
     paths = scene.recording.call_stacks.paths(direct)
     figures: dict[str, Any] = {
@@ -106,9 +110,9 @@ def lower_median(sizes: pl.Series) -> int | None:
 
 def _call_bandwidth(direct: pl.DataFrame) -> float | None:
     """Bytes/s to the callers of copies whose calls wait; of the others the call says nothing."""
-    waiting = direct.filter("waits")
-    took = int(waiting["in_call_ns"].sum())
-    return int(waiting["bytes"].sum()) * 1e9 / took if took else None
+    waiting = direct["waits"]
+    took = int(direct["in_call_ns"].filter(waiting).sum())
+    return int(direct["bytes"].filter(waiting).sum()) * 1e9 / took if took else None
 
 
 def to_callers(figures: dict[str, Any]) -> str:
@@ -119,26 +123,29 @@ def to_callers(figures: dict[str, Any]) -> str:
 
 def burst_starts(copies: pl.DataFrame) -> pl.Series:
     """When each burst began on the host; copies without a burst count one by one."""
-    key = pl.coalesce("burst", -pl.col("start_ns"))
-    begun = pl.coalesce("call_start_ns", "start_ns").min().alias("at")
-    return copies.group_by(key.alias("key")).agg(begun).sort("at").to_series(1)
+    start, called = times(copies["start_ns"]), copies["call_start_ns"]
+    burst = copies["burst"]
+    key = np.where(given(burst), filled(burst), -start)
+    at = np.where(given(called), filled(called), start)
+    _, number = np.unique(key, return_inverse=True)
+    begun = np.full(int(number.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(begun, number, at)
+    return pl.Series(np.sort(begun))
 
 
 def senders(scene: Scene, copies: pl.DataFrame) -> list[dict[str, Any]]:
     """NVTX path, thread and API of the copies, largest first."""
-    order = ("bytes", "copies", "nvtx", "path_by", "thread", "api", "kind_name", "src", "dst")
-    table = (
-        copies.group_by("path", "path_by", "thread", "api", "kind_name", "src", "dst")
-        .agg(
-            pl.col("copy_count").sum().alias("copies"),
-            pl.col("bytes").sum(),
-            pl.col("in_call_ns").sum(),
-            pl.col("exposed_ns").sum(),
-        )
-        .join(scene.account.paths.select("path", nvtx="text"), on="path", how="left")
-        .with_columns(pl.col("api").cast(pl.String), pl.col("path_by").cast(pl.String))
-        .sort(*order, descending=[True, True, *([False] * (len(order) - 2))], nulls_last=True)
-    )
+    number, first = number_rows(copies, ("path", "path_by", "thread", "api", "kind_name", "src", "dst"))
+    n = first.size
+    columns = {c: copies[c][first].to_list() for c in ("path", "thread", "kind_name", "src", "dst")}
+    columns |= {c: copies[c][first].cast(pl.String).to_list() for c in ("api", "path_by")}
+    columns |= {name: add_up(copies[c], number, n).tolist() for name, c in SUMS.items()}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    paths = scene.account.paths["text"]
+    for row in rows:
+        row["nvtx"] = paths[row["path"]]
+    texts = ("nvtx", "path_by", "thread", "api", "kind_name", "src", "dst")
+    rows.sort(key=lambda r: (-r["bytes"], -r["copies"], *((r[c] is None, r[c]) for c in texts)))
     return [
         {
             "nvtx": row["nvtx"] if row["path"] else None,
@@ -148,7 +155,7 @@ def senders(scene: Scene, copies: pl.DataFrame) -> list[dict[str, Any]]:
             "kind": f"{row['kind_name']} {row['src']} to {row['dst']}",
             **{k: row[k] for k in ("copies", "bytes", "in_call_ns", "exposed_ns")},
         }
-        for row in table.head(SENDERS).to_dicts()
+        for row in rows[:SENDERS]
     ]
 
 
@@ -182,20 +189,19 @@ def every(figures: dict[str, Any]) -> str:
 
 def worst_copies(copies: pl.DataFrame) -> tuple[tuple[int, int], ...]:
     """The copies that held host or device longest, by the times of their calls where they have one of their own."""
-    spans = copies.select(
-        start=pl.when(pl.col("direct") & pl.col("waits")).then("call_start_ns").otherwise("start_ns"),
-        end=pl.when(pl.col("direct") & pl.col("waits")).then("call_end_ns").otherwise("end_ns"),
-    )
-    return worst_spans(spans["start"], spans["end"])
+    own = copies["direct"].to_numpy() & copies["waits"].to_numpy()
+    start = np.where(own, filled(copies["call_start_ns"]), copies["start_ns"].to_numpy())
+    end = np.where(own, filled(copies["call_end_ns"]), copies["end_ns"].to_numpy())
+    return worst_spans(start, end)
 
 
-def worst_spans(start: pl.Series, end: pl.Series) -> tuple[tuple[int, int], ...]:
+def worst_spans(start: npt.ArrayLike, end: npt.ArrayLike) -> tuple[tuple[int, int], ...]:
     """The longest of many intervals."""
-    took = end - start
-    least = took.top_k(WORST).min()
-    longest = pl.DataFrame({"start": start, "end": end, "took": took}).filter(pl.col("took") >= pl.lit(least, pl.Int64))
-    longest = longest.sort("took", "start", descending=[True, False])
-    return tuple((int(s), int(e)) for s, e in longest.select("start", "end").head(WORST).iter_rows())
+    s, e = times(start), times(end)
+    took = e - s
+    rows = np.arange(took.size) if took.size <= WORST else np.flatnonzero(took >= np.partition(took, -WORST)[-WORST])
+    rows = rows[np.lexsort((s[rows], -took[rows]))][:WORST]
+    return tuple(zip(s[rows].tolist(), e[rows].tolist(), strict=True))
 
 
 def slice_around(

@@ -33,14 +33,12 @@ def find_framework(scene: Scene) -> str:
     threads = scene.account.host.threads["name"]
     kernels = scene.account.tables["kernels"]
     names = pl.concat([kernels["name"], kernels["short_name"]])
-    stacks = scene.recording.call_stacks.frame_names
     for name, in_stacks, in_kernels, in_threads in SIGNS:
-        hits = (
-            stacks.str.contains(in_stacks),
-            names.str.contains(in_kernels),
-            threads.str.contains(in_threads),
-        )
-        if any(h.any() for h in hits):
+        if (
+            scene.recording.call_stacks.mention(in_stacks)
+            or names.str.contains(in_kernels).any()
+            or threads.str.contains(in_threads).any()
+        ):
             return name
     return CUDA
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
-from nsysparse.intervals import Intervals
+from nsysparse.accounting.grouping import given
+from nsysparse.intervals import Intervals, times
 from nsysparse.rules._scene import Scene
 
 ELSEWHERE = 0.5  # share of a gap in waits of the host from which the gap is theirs
@@ -20,8 +22,9 @@ def gaps_of(scene: Scene) -> pl.DataFrame:
 
 def queued_time(scene: Scene) -> Intervals:
     """Idle time in which the next operation had been sent already: the device waits for another device or stream."""
-    gaps = scene.account.gaps.select("start_ns", "end_ns").filter(~scene.account.gaps["late"])
-    return Intervals.union_of(gaps["start_ns"], gaps["end_ns"])
+    gaps = gaps_of(scene)
+    queued = ~gaps["late"]
+    return Intervals.union_of(gaps["start_ns"].filter(queued), gaps["end_ns"].filter(queued))
 
 
 def launch_gaps(scene: Scene) -> pl.DataFrame:
@@ -32,11 +35,10 @@ def launch_gaps(scene: Scene) -> pl.DataFrame:
         is the device's own) plus ``launching`` (late, no longer than ``launch_bound.gap_ns``, ended by work that its
         thread did not wait for, and not mostly spent in synchronizations, allocations or the operating system).
     """
-    elsewhere = pl.sum_horizontal(pl.col("synchronize call", "allocation call", "OS runtime call").cast(pl.Int64))
-    return scene.account.gaps.with_columns(
-        launching=pl.col("late")
-        & pl.col("next").is_not_null()
-        & ~pl.col("waited")
-        & (pl.col("gap_ns") <= scene.settings["launch_bound.gap_ns"])
-        & (elsewhere < ELSEWHERE * pl.col("gap_ns"))
-    )
+    gaps, longest = scene.account.gaps, scene.settings["launch_bound.gap_ns"]
+    took = times(gaps["gap_ns"])
+    elsewhere = np.zeros(took.size, np.int64)
+    for activity in ("synchronize call", "allocation call", "OS runtime call"):
+        elsewhere += gaps[activity].to_numpy()
+    ended = gaps["late"].to_numpy() & given(gaps["next"]) & ~gaps["waited"].to_numpy()
+    return gaps.hstack([pl.Series("launching", ended & (took <= longest) & (elsewhere < ELSEWHERE * took))])

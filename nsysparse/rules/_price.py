@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsysparse.accounting.busy import union_by_thread
-from nsysparse.intervals import Intervals
-from nsysparse.rules._scene import Scene
+from nsysparse.accounting.busy import unions_by
+from nsysparse.accounting.grouping import filled, given
+from nsysparse.intervals import Index, Intervals
+from nsysparse.rules._scene import Scene, rows_among
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,24 @@ class Waits:
 
     Attributes:
         spans: Thread to the union of its calls.
-        calls: Their rows of ``scene.turns``.
+        rows: Their rows of ``turns``.
+        turns: The turns of the scene.
     """
 
     spans: Mapping[int, Intervals]
-    calls: pl.DataFrame = field(repr=False)
+    rows: Index = field(repr=False)
+    turns: pl.DataFrame = field(repr=False)
+
+    @classmethod
+    def none(cls, scene: Scene) -> Waits:
+        """No calls."""
+        return cls({}, np.empty(0, np.int64), scene.turns)
+
+    @property
+    def calls(self) -> pl.DataFrame:
+        """The calls, as ``scene.turns`` has them."""
+        found: pl.DataFrame = self.turns[self.rows]
+        return found
 
 
 def waits_for(scene: Scene, copies: pl.DataFrame) -> Waits:
@@ -93,20 +107,25 @@ def waits_for(scene: Scene, copies: pl.DataFrame) -> Waits:
     A synchronization belongs to the copy that its thread sent last, if it sent nothing else since; the call of such a
     copy belongs to it even if it does not wait by itself.
     """
-    ids = copies.filter("direct")["call"].drop_nulls().unique()
-    syncs = scene.syncs.filter(pl.col("last_work").is_in(ids.implode()))
-    synced = syncs["last_work"].unique()
-    held = pl.col("waits") | pl.col("call").is_in(synced.implode())
-    own = scene.turns_of(ids).filter(held)
-    return waits_in(scene, pl.concat([own, syncs]))
+    marks, call = scene.marks, copies["call"]
+    ids = np.unique(filled(call)[copies["direct"].to_numpy() & given(call)])
+    if not ids.size:
+        return Waits.none(scene)
+    syncs = marks.syncs[rows_among(ids, marks.last_work[marks.syncs]) >= 0]
+    own = rows_among(marks.call, ids)
+    own = own[own >= 0]
+    synced = np.unique(marks.last_work[syncs])
+    own = own[marks.waits[own] | (rows_among(synced, marks.call[own]) >= 0)]
+    return waits_at(scene, np.concatenate((own, syncs)))
 
 
-def waits_in(scene: Scene, calls: pl.DataFrame) -> Waits:
-    """Calls of the threads that feed the device, by thread."""
-    mine = calls.filter(pl.col("thread").is_in(scene.feeders))
-    window = scene.account.window
-    spans = {t: union.clip(window.start_ns, window.end_ns) for t, union in union_by_thread(mine).items()}
-    return Waits(spans, mine)
+def waits_at(scene: Scene, rows: Index) -> Waits:
+    """Those of some turns that are calls of threads that feed the device, by thread."""
+    marks, window = scene.marks, scene.account.window
+    rows = rows[marks.feeds[rows]]
+    unions = unions_by(marks.thread[rows], marks.start_ns[rows], marks.end_ns[rows])
+    spans = {t: union.clip(window.start_ns, window.end_ns) for t, union in unions.items()}
+    return Waits(spans, rows, scene.turns)
 
 
 def price(

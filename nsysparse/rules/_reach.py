@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from nsysparse.accounting.copies import HOST_KINDS
+from nsysparse.accounting.grouping import filled, given
+from nsysparse.intervals import times
 from nsysparse.rules._roles import RECURS_IN, TO_DEVICE
 from nsysparse.rules._scene import Scene
 from nsysparse.units import percent
@@ -39,15 +42,12 @@ class SlowGroup:
 def pinned_reference(scene: Scene, to_device: bool) -> tuple[float | None, str]:
     """Bytes/s that a large pinned copy reaches in one direction, and where the figure comes from."""
     kind, memory = (1, "src_kind") if to_device else (2, "dst_kind")
-    took = pl.col("end_ns") - pl.col("start_ns")
-    large = scene.work.copies.filter(
-        (pl.col("kind") == kind)
-        & (pl.col(memory) == PINNED)
-        & (pl.col("bytes") >= scene.settings["slow_copies.large_bytes"])
-        & (took > 0)
-    )
-    if large.height:
-        best = large.select((pl.col("bytes") * 1e9 / took).max()).item()
+    copies = scene.work.copies
+    size, took = filled(copies["bytes"]), times(copies["end_ns"]) - times(copies["start_ns"])
+    pinned = (filled(copies["kind"]) == kind) & (filled(copies[memory]) == PINNED)
+    large = pinned & (size >= scene.settings["slow_copies.large_bytes"]) & given(copies["bytes"]) & (took > 0)
+    if large.any():
+        best = (size[large] * 1e9 / took[large]).max()
         return float(best), f"best pinned {'HtoD' if to_device else 'DtoH'} copy in this recording"
     return by_model(scene)
 
@@ -76,14 +76,18 @@ def slow_groups(scene: Scene) -> list[SlowGroup]:
 
 def find_slow_groups(scene: Scene) -> list[SlowGroup]:
     """Large recurring copies far below the link's reach, by direction and memory; loading a model does not count."""
-    large = scene.copies.filter(
-        pl.col("kind_name").is_in(list(HOST_KINDS))
-        & (pl.col("bytes") >= scene.settings["slow_copies.large_bytes"])
-        & (pl.col("role") != "loading")
-        & (pl.col("end_ns") > pl.col("start_ns"))
-    ).with_columns(
-        to_device=pl.col("kind_name").is_in(TO_DEVICE),
-        pageable=(pl.col("src") == "Pageable") | (pl.col("dst") == "Pageable"),
+    copies = scene.copies
+    size, took = filled(copies["bytes"]), times(copies["end_ns"]) - times(copies["start_ns"])
+    rows = np.flatnonzero((size >= scene.settings["slow_copies.large_bytes"]) & (took > 0) & given(copies["bytes"]))
+    if not rows.size:
+        return []
+    large = (
+        copies[rows]
+        .filter(pl.col("kind_name").is_in(list(HOST_KINDS)) & (pl.col("role") != "loading"))
+        .with_columns(
+            to_device=pl.col("kind_name").is_in(TO_DEVICE),
+            pageable=(pl.col("src") == "Pageable") | (pl.col("dst") == "Pageable"),
+        )
     )
     found = []
     by = ["to_device", "pageable"]

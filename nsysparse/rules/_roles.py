@@ -20,17 +20,21 @@ and where these say nothing, what is usual.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from nsysparse.accounting.copies import HOST_KINDS
-from nsysparse.intervals import Intervals
+from nsysparse.accounting.grouping import filled, given, number_rows
+from nsysparse.intervals import Index, Intervals
 from nsysparse.rules import _periods
 
 if TYPE_CHECKING:
     from nsysparse.rules._scene import Scene
 
+DECILES = 10
 RECURS_IN = 3  # tenths of the device's operations in which something must be seen to be part of its loop
 GROUP = ("kind_name", "src", "dst", "path")
 TO_DEVICE, TO_HOST = ("HtoD", "HtoA"), ("DtoH", "AtoH")
@@ -48,23 +52,49 @@ DOMINATES = 2  # times the kernels' time, from which equal large copies are no b
 MANY_EQUAL = 16  # equal copies a request that are a model's layers even if nothing names them
 
 
-def assign_roles(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
-    """Add ``role`` to the copies of a window (columns as ``scene.copies`` has them before)."""
-    kind = pl.col("kind_name")
-    host = kind.is_in(list(HOST_KINDS))
-    loading = kind.is_in(TO_DEVICE) & (pl.col("end_ns") <= scene.loading_end_ns) & (scene.account.loading is not None)
-    scalar = kind.is_in(TO_HOST) & pl.col("direct") & (pl.col("bytes") <= scene.settings["scalar_readback.max_bytes"])
-    copies = copies.with_columns(
-        role=pl.when(loading)
-        .then(pl.lit("loading"))
-        .when(scalar)
-        .then(pl.lit("scalar"))
-        .when(~host)
-        .then(pl.lit("device"))
-    )
-    copies = _mark_saves(copies, scene)
-    copies = _mark_weights(copies, scene)
-    return _mark_rest(_mark_small(copies, scene))
+ROLES = ("loading", "scalar", "device", "save", "reload", "weights", "small", "once", "input", "output", "async")
+CODE = {role: code for code, role in enumerate(ROLES)}
+NONE = -1  # no role yet
+Bools = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.int8]
+
+
+@dataclass
+class _Copies:
+    """Copies on the way to their roles.
+
+    Attributes:
+        frame: Their columns, as ``scene.copies`` has them before.
+        role: Place of each one's role in ROLES, or NONE.
+        into, out: Whether they go to the device, or to the host.
+    """
+
+    frame: pl.DataFrame
+    role: Codes
+    into: Bools
+    out: Bools
+
+    def open(self, chosen: Bools) -> Index:
+        """Rows of such copies that have no role yet."""
+        return np.flatnonzero((self.role == NONE) & chosen)
+
+
+def assign_roles(copies: pl.DataFrame, scene: Scene) -> pl.Series:
+    """``role`` of the copies of a window (columns as ``scene.copies`` has them before)."""
+    kind, size = copies["kind_name"], copies["bytes"]
+    into, out = (((kind == a) | (kind == b)).to_numpy() for a, b in (TO_DEVICE, TO_HOST))
+    role = np.full(copies.height, NONE, np.int8)
+    role[~(into | out)] = CODE["device"]
+    most = scene.settings["scalar_readback.max_bytes"]
+    role[out & copies["direct"].to_numpy() & given(size) & (filled(size) <= most)] = CODE["scalar"]
+    if scene.account.loading is not None:
+        role[into & (copies["end_ns"].to_numpy() <= scene.loading_end_ns)] = CODE["loading"]
+    marked = _Copies(copies, role, into, out)
+    _mark_saves(marked, scene)
+    _mark_weights(marked, scene)
+    _mark_small(marked, scene)
+    _mark_rest(marked)
+    return pl.Series("role", ROLES, pl.String)[marked.role.astype(np.int64)]
 
 
 def names_of(copies: pl.DataFrame, scene: Scene) -> str:
@@ -79,26 +109,26 @@ def names_of(copies: pl.DataFrame, scene: Scene) -> str:
     return "\n".join([*ranges, *own])
 
 
-def _mark(copies: pl.DataFrame, groups: list[tuple[object, ...]], role: str) -> pl.DataFrame:
+def _mark(copies: _Copies, rows: Index, groups: list[tuple[object, ...]], role: str) -> None:
+    """Give a role to those of some rows that are in some groups."""
     if not groups:
-        return copies
-    chosen = pl.DataFrame(groups, schema={c: copies.schema[c] for c in GROUP}, orient="row").with_columns(
-        chosen=pl.lit(True)
-    )
-    return (
-        copies.join(chosen, on=GROUP, how="left", maintain_order="left", nulls_equal=True)
-        .with_columns(role=pl.when(pl.col("role").is_null() & pl.col("chosen")).then(pl.lit(role)).otherwise("role"))
-        .drop("chosen")
-    )
+        return
+    part = copies.frame.select(GROUP)[rows]
+    chosen = pl.DataFrame(groups, schema={c: part.schema[c] for c in GROUP}, orient="row")
+    mine = part.with_row_index("row").join(chosen, on=GROUP, how="semi", nulls_equal=True)
+    copies.role[rows[mine["row"].to_numpy()]] = CODE[role]
 
 
-def _mark_saves(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
+def _mark_saves(copies: _Copies, scene: Scene) -> None:
     """Saved state, and what brings it back."""
-    unmarked = pl.col("role").is_null()
-    back, into = (copies.filter(unmarked & pl.col("kind_name").is_in(kinds)) for kinds in (TO_HOST, TO_DEVICE))
+    outgoing, incoming = copies.open(copies.out), copies.open(copies.into)
+    size = filled(copies.frame["bytes"])
+    if not outgoing.size or size[outgoing].sum() < scene.settings["state_offload.burst_bytes"]:  # nor a block of them
+        return
+    back, into = copies.frame[outgoing], copies.frame[incoming]
     blocks = _blocks(back, scene)
     if not blocks.height:  # then nothing is saved, and nothing comes back
-        return copies
+        return
     came_in = int(into["bytes"].sum())
     returning = set(back["bytes"].unique()) & set(into["bytes"].unique())
     returning = {b for b in returning if b >= scene.settings["streamed_weights.copy_bytes"]}
@@ -108,8 +138,8 @@ def _mark_saves(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
         for key, group in back.join(blocks, on=GROUP, how="semi", nulls_equal=True).group_by(GROUP, maintain_order=True)
         if layers & set(group["bytes"].unique()) or _is_state(group, scene, came_in, len(returning))
     ]
-    copies = _mark(copies, saves, "save")
-    saved = copies.filter(pl.col("role") == "save")["bytes"].unique()
+    _mark(copies, outgoing, saves, "save")
+    saved = copies.frame["bytes"][np.flatnonzero(copies.role == CODE["save"])].unique()
     reloads = []
     for key, group in into.group_by(GROUP, maintain_order=True):
         known = group.filter(pl.col("bytes").is_in(saved.implode()))
@@ -117,7 +147,7 @@ def _mark_saves(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
         several = known["bytes"].n_unique() >= DISTINCT or bool(layers & set(known["bytes"].unique()))
         if mostly and (several or STATE.search(names_of(group, scene))):
             reloads.append(key)
-    return _mark(copies, reloads, "reload")
+    _mark(copies, incoming, reloads, "reload")
 
 
 def _layer_sizes(copies: pl.DataFrame) -> set[int]:
@@ -148,18 +178,14 @@ def _is_state(group: pl.DataFrame, scene: Scene, came_in: int, returning: int) -
     return bool(group["waits"].any()) and int(group["bytes"].sum()) >= RESULTS_PER_INPUT * came_in
 
 
-def _mark_weights(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
+def _mark_weights(copies: _Copies, scene: Scene) -> None:
     """The same sequence of sizes, again and again, too large and too many to be a step's input."""
-    s = scene.settings
-    open_ = (
-        pl.col("role").is_null()
-        & pl.col("kind_name").is_in(TO_DEVICE)
-        & pl.col("direct")
-        & (pl.col("bytes") >= s["streamed_weights.copy_bytes"])
-    )
-    candidates = copies.filter(open_).sort("call_start_ns", "start_ns")
-    if candidates["decile"].n_unique() < RECURS_IN:
-        return copies
+    s, frame = scene.settings, copies.frame
+    large = given(frame["bytes"]) & (filled(frame["bytes"]) >= s["streamed_weights.copy_bytes"])
+    rows = copies.open(copies.into & frame["direct"].to_numpy() & large)
+    if np.unique(frame["decile"].to_numpy()[rows]).size < RECURS_IN:
+        return
+    candidates = frame[rows].sort("call_start_ns", "start_ns")
     period = _periods.find_period(candidates["bytes"].to_numpy())
     equal = period == 1
     if scene.requests and scene.account.requests and scene.account.requests.frame is not None:
@@ -168,40 +194,35 @@ def _mark_weights(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
     several = period >= s["streamed_weights.copies_per_step"] and moved >= s["streamed_weights.step_bytes"]
     table = equal and moved >= max(period, 1) * s["streamed_weights.table_bytes"]
     if candidates.height < 3 * period or not (several or table):
-        return copies
+        return
     named = WEIGHTS.search(names_of(candidates, scene)) is not None
     several = several and (named or not equal or period >= MANY_EQUAL)
     took = Intervals.union_of(candidates["from_ns"], candidates["to_ns"]).length
     waited = bool(candidates["waits"].any())  # then it is an input, and pageable_copies prices it
     alone = table and (named or (not waited and took >= DOMINATES * scene.account.busy.compute.length))
-    if not (several or alone):
-        return copies
-    return copies.with_columns(role=pl.when(open_).then(pl.lit("weights")).otherwise("role"))
+    if several or alone:
+        copies.role[rows] = CODE["weights"]
 
 
-def _mark_small(copies: pl.DataFrame, scene: Scene) -> pl.DataFrame:
+def _mark_small(copies: _Copies, scene: Scene) -> None:
     """Runs of small copies of one direction that recur."""
-    s = scene.settings
-    small = pl.col("role").is_null() & pl.col("direct") & (pl.col("bytes") <= s["small_copies.max_bytes"])
-    runs = copies.filter(small).filter(pl.len().over("burst") >= s["small_copies.run"])
-    if runs["decile"].n_unique() < RECURS_IN:
-        return copies
-    return copies.with_columns(
-        role=pl.when(small & pl.col("burst").is_in(runs["burst"].unique().implode()))
-        .then(pl.lit("small"))
-        .otherwise("role")
-    )
+    s, frame = scene.settings, copies.frame
+    small = given(frame["bytes"]) & (filled(frame["bytes"]) <= s["small_copies.max_bytes"])
+    rows = copies.open(frame["direct"].to_numpy() & small)
+    burst = filled(frame["burst"], NONE)[rows]
+    _, number, count = np.unique(burst, return_inverse=True, return_counts=True)
+    runs = count[number] >= s["small_copies.run"]
+    if np.unique(frame["decile"].to_numpy()[rows[runs]]).size >= RECURS_IN:
+        copies.role[rows[runs & (burst != NONE)]] = CODE["small"]
 
 
-def _mark_rest(copies: pl.DataFrame) -> pl.DataFrame:
-    again = (pl.col("decile").n_unique() >= RECURS_IN).over(GROUP)
-    rest = (
-        pl.when(~again)
-        .then(pl.lit("once"))
-        .when(pl.col("waits") & pl.col("kind_name").is_in(TO_DEVICE))
-        .then(pl.lit("input"))
-        .when(pl.col("waits"))
-        .then(pl.lit("output"))
-        .otherwise(pl.lit("async"))
-    )
-    return copies.with_columns(role=pl.coalesce("role", rest))
+def _mark_rest(copies: _Copies) -> None:
+    """What recurs by whether its call waits, and what does not."""
+    number, first = number_rows(copies.frame, GROUP)
+    seen = np.zeros((first.size, DECILES + 1), np.bool_)  # groups by tenths
+    seen[number, copies.frame["decile"].to_numpy()] = True
+    again = np.count_nonzero(seen, axis=1)[number] >= RECURS_IN
+    waits = copies.frame["waits"].to_numpy()
+    rest = np.where(waits, np.where(copies.into, CODE["input"], CODE["output"]), CODE["async"])
+    rest = np.where(again, rest, CODE["once"])
+    copies.role = np.where(copies.role == NONE, rest, copies.role).astype(np.int8)

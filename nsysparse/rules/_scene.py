@@ -12,15 +12,16 @@ import polars as pl
 
 from nsysparse.accounting.busy import union_of_rows
 from nsysparse.accounting.device import DeviceAccount
+from nsysparse.accounting.grouping import filled, masked, rows_of
+from nsysparse.accounting.host import feeding
 from nsysparse.integrity import Verdict
 from nsysparse.intervals import Index, Intervals, Spans, Times, times
 from nsysparse.joins.work import GPU_TABLES, Work
 from nsysparse.rules._periods import Beats
 from nsysparse.rules._recording import Recording
-from nsysparse.rules._roles import assign_roles
-from nsysparse.rules._turns import take_turns
+from nsysparse.rules._roles import DECILES, assign_roles
+from nsysparse.rules._turns import Marks, take_turns
 
-DECILES = 10
 UNKNOWN_KIND, NO_COPY = -2, -1  # beside the kinds of copies
 HOLE_SIGNS = ("id_jumps", "empty_ranges", "tail")  # checks whose holes have a beginning and an end
 
@@ -63,7 +64,7 @@ class Scene:
     def forget(self) -> None:
         """Give back what takes memory; whoever asks for it again gets it worked out again."""
         self.found.clear()
-        for name in ("turns", "syncs", "allocations", "copies", "device_idle"):
+        for name in ("turns", "marks", "copies", "device_idle"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -104,14 +105,8 @@ class Scene:
     @cached_property
     def feeders(self) -> list[int]:
         """Threads that launch this device's kernels in the window; those that send anything where none does."""
-        window = self.account.window
-        inside = (pl.col("start_ns") < window.end_ns) & (pl.col("end_ns") > window.start_ns)
-        parts = [f.select(pl.col("thread").filter(inside))["thread"] for f in (self.work.kernels, self.work.graphs)]
-        launching = pl.concat(parts).drop_nulls()
-        if not launching.len():
-            return [int(t) for t in self.account.host.threads["thread"].to_list()]
-        counts = launching.value_counts().sort("count", "thread", descending=[True, False])
-        return [int(t) for t in counts["thread"].to_list()]
+        counts = feeding((self.work.kernels, self.work.graphs), self.account.window)
+        return [thread for thread, _ in counts] or [int(t) for t in self.account.host.threads["thread"].to_list()]
 
     @cached_property
     def turns(self) -> pl.DataFrame:
@@ -120,18 +115,13 @@ class Scene:
         return take_turns(self.work, pl.concat(threads).to_list(), self.account.window)
 
     @cached_property
-    def syncs(self) -> pl.DataFrame:
-        """The synchronizations among the turns."""
-        return self.turns.filter(pl.col("does") == "synchronize")
-
-    @cached_property
-    def allocations(self) -> pl.DataFrame:
-        """The allocations and frees among the turns."""
-        return self.turns.filter(pl.col("does") == "allocate")
+    def marks(self) -> Marks:
+        """Columns of the turns."""
+        return Marks(self.turns, self.feeders)
 
     def turns_of(self, calls: pl.Series) -> pl.DataFrame:
         """The turns of some calls, in their order; calls that are no turn are left out."""
-        at = rows_among(self.turns["call"].to_numpy(), calls.drop_nulls().unique().sort().to_numpy())
+        at = rows_among(self.marks.call, calls.drop_nulls().unique().sort().to_numpy())
         found: pl.DataFrame = self.turns[at[at >= 0]]
         return found
 
@@ -140,19 +130,24 @@ class Scene:
         """Copies that start in the window: ``account.copies`` plus ``direct``, ``burst``, ``decile`` and ``role``."""
         copies = self.account.copies
         copies = copies if copies["counted"].all() else copies.filter("counted")
-        copies = copies.with_columns(
-            direct=(pl.col("does").cast(pl.String) == "copy").fill_null(False),
-            waits=pl.col("waits").fill_null(False),
-            decile=pl.Series(self.deciles(copies["start_ns"])),
+        call, burst = self._bursts()
+        at = rows_among(call, filled(copies["call"], -1))
+        direct, waits = (copies["does"] == "copy"), copies["waits"]
+        copies = copies.drop("waits").hstack(
+            [
+                (direct.fill_null(False) if direct.null_count() else direct).alias("direct"),
+                waits.fill_null(False) if waits.null_count() else waits,
+                pl.Series("decile", self.deciles(copies["start_ns"])),
+                masked("burst", np.append(burst, 0)[at], at >= 0),
+            ]
         )
-        copies = copies.join(self._bursts(), on="call", how="left", maintain_order="left")
-        return assign_roles(copies, self)
+        return copies.hstack([assign_roles(copies, self)])
 
-    def deciles(self, instants: pl.Series) -> Times:
+    def deciles(self, instants: pl.Series | Times) -> Times:
         """For each instant, in which tenth of the device's operations (not of its time) it lies."""
-        return times(np.searchsorted(self._tenths, instants.to_numpy(), side="right"))
+        return times(np.searchsorted(self._tenths, times(instants), side="right"))
 
-    def seen_in(self, instants: pl.Series) -> int:
+    def seen_in(self, instants: pl.Series | Times) -> int:
         """In how many tenths of the device's operations some instants lie."""
         return int(np.count_nonzero(np.bincount(self.deciles(instants))))
 
@@ -165,27 +160,35 @@ class Scene:
         rank = -(-np.arange(1, DECILES) * starts.size // DECILES) - 1
         return np.partition(starts, rank)[rank] if starts.size else starts
 
-    def _bursts(self) -> pl.DataFrame:
-        """Runs of copy calls of one direction on one thread, unbroken by a send or a pause: ``call``, ``burst``."""
-        sends = self.turns.select("call", "thread", "stretch", "does").filter(
-            self.turns["call"] == self.turns["last_work"]
-        )
-        copying = (sends["does"] == "copy").to_numpy()
+    def _bursts(self) -> tuple[Index, Index]:
+        """Runs of copy calls of one direction on one thread, unbroken by a send or a pause: calls, and their runs."""
+        marks, turns = self.marks, self.turns
+        rows = np.flatnonzero(marks.call == marks.last_work)  # those that send work
+        call, copying = marks.call[rows], (turns["does"] == "copy").to_numpy()[rows]
         token = np.where(copying, UNKNOWN_KIND, NO_COPY)
-        sent = self.account.copies.select("call", pl.col("kind").fill_null(UNKNOWN_KIND)).drop_nulls("call").reverse()
-        at = rows_among(sends["call"].to_numpy(), sent["call"].to_numpy())
+        sent, kind = filled(self.account.copies["call"], -1)[::-1], filled(self.account.copies["kind"], UNKNOWN_KIND)
+        at = rows_among(call, sent)
         known = np.flatnonzero(at >= 0)
         known = known[copying[at[known]]]
-        token[at[known]] = sent["kind"].to_numpy()[known]  # of several copies the first, which comes last here
-        begins = np.ones(sends.height, np.bool_)
-        same = [v[1:] == v[:-1] for v in (token, *(sends[c].to_numpy() for c in ("thread", "stretch")))]
+        token[at[known]] = kind[::-1][known]  # of several copies the first, which comes last here
+        begins = np.ones(rows.size, np.bool_)
+        same = [v[1:] == v[:-1] for v in (token, marks.thread[rows], turns["stretch"].to_numpy()[rows])]
         begins[1:] = ~np.logical_and.reduce(same)
         copies = token > 0
-        return pl.DataFrame({"call": sends["call"].filter(pl.Series(copies)), "burst": np.cumsum(begins)[copies]})
+        return call[copies], times(np.cumsum(begins)[copies])
 
     def role(self, *names: str) -> pl.DataFrame:
         """The copies of some roles."""
+        if not self._roles.intersection(names):
+            return self.copies.clear()
+        if self._roles <= set(names):
+            return self.copies
         return self.copies.filter(pl.col("role").is_in(names))
+
+    @cached_property
+    def _roles(self) -> set[str]:
+        """The roles that there are."""
+        return set(self.copies["role"].unique().to_list())
 
     @cached_property
     def thread_names(self) -> dict[int, str]:
@@ -201,13 +204,11 @@ class Scene:
         requests = self.account.requests
         if requests is None or requests.frame is None:
             return {}
-        took = requests.frame.filter(pl.col("latency_ns") > 0).select(
-            "thread", "start_ns", end_ns=pl.col("start_ns") + pl.col("latency_ns")
-        )
-        return {
-            int(thread): Spans(mine["start_ns"], mine["end_ns"])
-            for (thread,), mine in took.group_by("thread", maintain_order=True)
-        }
+        thread, start = times(requests.frame["thread"]), times(requests.frame["start_ns"])
+        took = filled(requests.frame["latency_ns"])
+        rows = np.flatnonzero(took > 0)
+        thread, start, end = thread[rows], start[rows], start[rows] + took[rows]
+        return {one: Spans(start[mine], end[mine]) for one, mine in rows_of(thread)}
 
     @cached_property
     def beats(self) -> Beats:

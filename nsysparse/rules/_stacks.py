@@ -26,6 +26,7 @@ class CallStacks:
 
     def __init__(self, trace: Trace, work: Work, stacks: Stacks | None = None) -> None:
         self._trace, self._work, self._stacks = trace, work, stacks
+        self._mentioned: dict[str, bool] = {}
 
     @cached_property
     def stacks(self) -> Stacks:
@@ -54,10 +55,16 @@ class CallStacks:
         )
 
     @cached_property
-    def frame_names(self) -> pl.Series:
+    def _frame_names(self) -> pl.Series:
         """Names and places of all frames, once."""
         frames = self.stacks.frames
         return pl.concat([frames["name"], frames["place"].fill_null("")]).unique()
+
+    def mention(self, pattern: str) -> bool:
+        """Whether the name or place of any frame matches a regular expression; looked up once for all devices."""
+        if pattern not in self._mentioned:
+            self._mentioned[pattern] = self._frame_names.str.contains(pattern).any()
+        return self._mentioned[pattern]
 
     def functions(self, numbers: pl.Series) -> pl.DataFrame:
         """Frames of some stacks, leaf first: ``stack``, ``depth``, ``function``, ``shown``, ``own``."""
@@ -93,7 +100,10 @@ class CallStacks:
             Dicts with ``functions`` (leaf first: the Python method, then Python functions, or else native ones),
             ``count``, ``bytes``, ``in_call_ns``.
         """
-        sent = ops.join(self.by_call, on="call", how="inner").filter((pl.col("native") >= 0) | (pl.col("python") >= 0))
+        if not self.by_call.height:
+            return []
+        sent = ops.select("call", "bytes", "copy_count", "in_call_ns").join(self.by_call, on="call", how="inner")
+        sent = sent.filter((pl.col("native") >= 0) | (pl.col("python") >= 0))
         if not sent.height:
             return []
         frames = self.functions(pl.concat([sent["native"], sent["python"]]))

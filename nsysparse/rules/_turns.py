@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import polars as pl
 
+from nsysparse.accounting.grouping import filled
 from nsysparse.accounting.host import rows_near
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import times
@@ -55,3 +56,24 @@ def _around(calls: Calls, thread: int, window: Window) -> pl.DataFrame:
     return calls.at(
         slice(near.start + mine.start, near.stop + mine.start) if isinstance(near, slice) else near + mine.start
     )
+
+
+class Marks:
+    """Columns of turns that many rules look at, as arrays.
+
+    Attributes:
+        call, start_ns, end_ns, thread: As in the turns; calls are ascending.
+        waits: Whether a call blocks its thread.
+        last_work: As in the turns; -1 for none.
+        feeds: Whether its thread launches the device's kernels.
+        syncs, allocations: Rows of the calls that synchronize, and that allocate or free.
+    """
+
+    def __init__(self, turns: pl.DataFrame, feeders: Iterable[int]) -> None:
+        self.call, self.thread = turns["call"].to_numpy(), times(turns["thread"])
+        self.start_ns, self.end_ns = times(turns["start_ns"]), times(turns["end_ns"])
+        self.waits = turns["waits"].to_numpy()
+        self.last_work = filled(turns["last_work"], -1)
+        self.feeds = np.isin(self.thread, list(feeders))
+        does = turns["does"]
+        self.syncs, self.allocations = (np.flatnonzero((does == d).to_numpy()) for d in ("synchronize", "allocate"))

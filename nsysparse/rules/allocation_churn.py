@@ -27,7 +27,7 @@ import polars as pl
 from nsysparse.rules._evidence import Found, judge, make, of_wall, thread_name, worst_spans
 from nsysparse.rules._frameworks import CUDA, CUPY, PYTORCH, worded
 from nsysparse.rules._periods import cadence
-from nsysparse.rules._price import price, waits_in
+from nsysparse.rules._price import price, waits_at
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares
 from nsysparse.units import count, duration
@@ -53,17 +53,17 @@ REMEDY = {
 
 def check(scene: Scene) -> Iterable[Found]:
     """Price allocations and frees that go on through the loop."""
-    window = scene.account.window
-    calls = scene.allocations.filter(
-        pl.col("thread").is_in(scene.feeders)
-        & (pl.col("start_ns") >= window.start_ns)
-        & (pl.col("start_ns") < window.end_ns)
-        & ~pl.col("failed")
-    )
-    tenths = scene.seen_in(calls["start_ns"])
-    if calls.height < scene.settings[f"{ID}.calls"] or tenths < scene.settings[f"{ID}.deciles"]:
+    window, marks = scene.account.window, scene.marks
+    rows = marks.allocations[marks.feeds[marks.allocations]]
+    rows = rows[(marks.start_ns[rows] >= window.start_ns) & (marks.start_ns[rows] < window.end_ns)]
+    if rows.size < scene.settings[f"{ID}.calls"]:
         return
-    waits = waits_in(scene, calls)
+    rows = rows[~scene.turns["failed"].to_numpy()[rows]]
+    tenths = scene.seen_in(marks.start_ns[rows])
+    if rows.size < scene.settings[f"{ID}.calls"] or tenths < scene.settings[f"{ID}.deciles"]:
+        return
+    waits = waits_at(scene, rows)
+    calls = waits.calls
     cost = price(scene, waits)
     judged = judge(scene, ID, cost.share(scene), "high")
     if judged is None:

@@ -60,14 +60,14 @@ REMEDY = {
 def check(scene: Scene) -> Iterable[Found]:
     """Price copies within the device and between devices, each for itself."""
     role = scene.role("device")
-    for peer in (False, True):
-        copies = role.filter((pl.col("kind_name") == "PtoP") == peer)
-        if copies["decile"].n_unique() >= RECURS_IN:
-            yield from _found(scene, copies, peer)
+    is_peer = role["kind_name"] == "PtoP"
+    for peer, chosen in ((False, ~is_peer), (True, is_peer)):
+        if role["decile"].filter(chosen).n_unique() >= RECURS_IN:
+            yield from _found(scene, role if chosen.all() else role.filter(chosen), peer)
 
 
 def _found(scene: Scene, copies: pl.DataFrame, peer: bool) -> Iterable[Found]:
-    cost = price(scene, Waits({}, scene.turns.head(0)), copies)
+    cost = price(scene, Waits.none(scene), copies)
     figures = copy_figures(scene, copies) | {"pairs": _pairs(copies) if peer else None}
     exposed = float(figures["alone_wall_ratio"])
     judged = judge(scene, ID, cost.share(scene), "medium")

@@ -27,15 +27,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from nsysparse.accounting.grouping import filled
+from nsysparse.intervals import Index
 from nsysparse.rules._evidence import Found, judge, make, of_wall, thread_name, worst_spans
 from nsysparse.rules._frameworks import CUDA, JAX, PYTORCH, worded
 from nsysparse.rules._gaps import queued_time
 from nsysparse.rules._periods import cadence
-from nsysparse.rules._price import Price, Waits, price, waits_for, waits_in
+from nsysparse.rules._price import Price, Waits, price, waits_at, waits_for
 from nsysparse.rules._roles import RECURS_IN, TO_HOST
-from nsysparse.rules._scene import Scene
+from nsysparse.rules._scene import Scene, rows_among
 from nsysparse.rules.settings import shares
 from nsysparse.units import count, duration
 
@@ -62,21 +66,20 @@ PRICED_ELSEWHERE = {
 
 def check(scene: Scene) -> Iterable[Found]:
     """Price synchronizations that belong to no copy that another rule prices."""
-    calls = _synchronizations(scene)
-    if calls.height < 3 or scene.seen_in(calls["start_ns"]) < RECURS_IN:
+    rows, needed = _synchronizations(scene)
+    if rows.size < 3 or scene.seen_in(scene.marks.start_ns[rows]) < RECURS_IN:
         return
-    waits = waits_in(scene, calls)
-    free = waits_in(scene, calls.filter(~pl.col("needed")))
-    cost = price(scene, waits, ahead=free, queued=queued_time(scene))
+    waits = waits_at(scene, rows)
+    cost = price(scene, waits, ahead=waits_at(scene, rows[~needed]), queued=queued_time(scene))
     judged = judge(scene, ID, cost.share(scene), "medium")
     if judged is None:
         return
-    figures = _figures(scene, waits)
+    figures = _figures(scene, waits, int(np.count_nonzero(needed)))
     yield make(
         scene,
         ID,
         judged,
-        title=f"{count(waits.calls.height)} synchronizations in the loop cost at most {of_wall(scene, cost)}",
+        title=f"{count(waits.rows.size)} synchronizations in the loop cost at most {of_wall(scene, cost)}",
         detail=_detail(scene, figures, cost),
         remedy=worded(scene, REMEDY),
         price=cost,
@@ -85,20 +88,21 @@ def check(scene: Scene) -> Iterable[Found]:
     )
 
 
-def _synchronizations(scene: Scene) -> pl.DataFrame:
-    """Synchronize calls in the window that no priced copy explains, with ``needed`` (they fetch a copy to the host)."""
-    window = scene.account.window
-    roles = scene.copies.filter("direct").group_by("call").agg(pl.col("role", "kind_name").first())
-    syncs = scene.syncs.filter(
-        (pl.col("start_ns") >= window.start_ns)
-        & (pl.col("start_ns") < window.end_ns)
-        & pl.col("thread").is_in(scene.feeders)
-    ).join(roles, left_on="last_work", right_on="call", how="left", maintain_order="left")
-    syncs = syncs.filter(~pl.col("role").is_in(list(PRICED_ELSEWHERE)).fill_null(False))
-    return syncs.with_columns(needed=pl.col("kind_name").is_in(TO_HOST).fill_null(False)).drop("role", "kind_name")
+def _synchronizations(scene: Scene) -> tuple[Index, npt.NDArray[np.bool_]]:
+    """Rows of the synchronize calls in the window that no priced copy explains; whether they fetch one to the host."""
+    window, marks, copies = scene.account.window, scene.marks, scene.copies
+    rows = marks.syncs[marks.feeds[marks.syncs]]
+    rows = rows[(marks.start_ns[rows] >= window.start_ns) & (marks.start_ns[rows] < window.end_ns)]
+    direct = np.flatnonzero(copies["direct"].to_numpy())
+    calls, first = np.unique(filled(copies["call"], -2)[direct], return_index=True)  # -1 is: no work before it
+    sent = rows_among(calls, marks.last_work[rows])
+    role, kind = (copies[c][direct[first]].to_list() for c in ("role", "kind_name"))
+    elsewhere = np.array([r in PRICED_ELSEWHERE for r in role] + [False])[sent]  # the last stands for no copy
+    needed = np.array([k in TO_HOST for k in kind] + [False])[sent]
+    return rows[~elsewhere], needed[~elsewhere]
 
 
-def _figures(scene: Scene, waits: Waits) -> dict[str, Any]:
+def _figures(scene: Scene, waits: Waits, needed: int) -> dict[str, Any]:
     calls = waits.calls
     path, _ = scene.work.ranges.path_of(calls["thread"], calls["start_ns"])
     texts = scene.account.paths.select("path", nvtx="text")
@@ -122,12 +126,12 @@ def _figures(scene: Scene, waits: Waits) -> dict[str, Any]:
         rule: waits_for(scene, scene.role(*[r for r, owner in PRICED_ELSEWHERE.items() if owner == rule]))
         for rule in dict.fromkeys(PRICED_ELSEWHERE.values())
     }
-    allocations = waits_in(scene, scene.allocations)
+    allocations = waits_at(scene, scene.marks.allocations)
     others["allocation_churn"] = allocations
     return {
         "calls": calls.height,
         "calls_per_request": calls.height / scene.requests if scene.requests else None,
-        "for_results": int(calls["needed"].sum()),
+        "for_results": needed,
         "by_caller": rows,
         "priced_elsewhere_ns": {
             rule: max((s.length for s in w.spans.values()), default=0) for rule, w in others.items()

@@ -27,13 +27,14 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from nsysparse.accounting.busy import union_by_thread, union_of_rows
 from nsysparse.accounting.host import ACTIVITIES, NOTHING
 from nsysparse.accounting.idle import CLASS_NAMES, UNKNOWN_THREAD, class_of
 from nsysparse.findings import Severity
-from nsysparse.intervals import Intervals
+from nsysparse.intervals import Intervals, times
 from nsysparse.rules._evidence import Found, judge, make, window_phrase, worst_spans
 from nsysparse.rules._gaps import gaps_of
 from nsysparse.rules._price import Price, latency_ratio
@@ -99,10 +100,12 @@ REMEDIES = {
 
 def check(scene: Scene) -> Iterable[Found]:
     """Price idle time that recurs and that nothing else explains."""
-    gaps = gaps_of(scene).filter(pl.col("late") & ~pl.col("launching"))
-    gaps = gaps.filter((pl.col("gap_ns") >= scene.settings[f"{ID}.gap_ns"]) & (pl.col("end_ns") > scene.begin_ns))
-    taken = scene.claimed.covered(gaps["start_ns"], gaps["end_ns"])
-    gaps = gaps.filter(pl.Series(taken, dtype=pl.Int64) < 0.5 * pl.col("gap_ns"))
+    gaps = gaps_of(scene)
+    start, end, took = (times(gaps[c]) for c in ("start_ns", "end_ns", "gap_ns"))
+    long = (took >= scene.settings[f"{ID}.gap_ns"]) & (end > scene.begin_ns)
+    rows = np.flatnonzero(long & gaps["late"].to_numpy() & ~gaps["launching"].to_numpy())
+    taken = scene.claimed.covered(start[rows], end[rows])
+    gaps = gaps[rows[taken < 0.5 * took[rows]]]
     gaps = gaps.with_columns(
         length=pl.Series(class_of(gaps["gap_ns"])),
         decile=pl.Series(scene.deciles(gaps["end_ns"])),
@@ -151,7 +154,7 @@ def _cause(scene: Scene, figures: dict[str, Any]) -> str:
 
 def _figures(scene: Scene, gaps: pl.DataFrame, often: pl.DataFrame, claim: Intervals) -> dict[str, Any]:
     """Gaps by length, by activity, by NVTX; and the names behind them."""
-    spent = often.select(pl.col(ALL).sum()).row(0, named=True)
+    spent = often.select(pl.col(ALL).cast(pl.Int64).sum()).row(0, named=True)
     total = sum(spent.values())
     most = max(spent, key=lambda a: spent[a])
     inside, outside = _nvtx(scene, often)

@@ -58,6 +58,7 @@ REMEDY = {
 }
 
 
+LEAST_GAPS = 10  # fewer are no habit
 KERNEL = ("start_ns", "end_ns", "counted", "graph_node")
 MOSTLY_GRAPHS = 0.5  # share of kernels inside graphs from which "use graphs" is no advice
 IN_GRAPHS = (
@@ -70,16 +71,15 @@ def check(scene: Scene) -> Iterable[Found]:
     """Price idle time that ended with a launch from inside a sequence of launches."""
     gaps = gaps_of(scene)
     gaps = gaps.select("start_ns", "end_ns", "gap_ns", "thread").filter(gaps["launching"])
-    claim = scene.idle_in(gaps) - scene.claimed
-    figures = _figures(scene, gaps, claim)
-    if figures is None or gaps.height < 10 or scene.seen_in(gaps["end_ns"]) < RECURS_IN:
+    if gaps.height < LEAST_GAPS or scene.seen_in(gaps["end_ns"]) < RECURS_IN:
         return
+    claim = scene.idle_in(gaps) - scene.claimed
     by_thread = {t: union & claim for t, union in union_by_thread(gaps).items()}
     latency = latency_ratio(scene, by_thread)
     cost = Price(claim.length, claim, by_thread, 0, 0, 0, None, 0, latency, of_calls=False)
-    slower = figures["launch_interval_ns"] > figures["kernel_median_ns"]
     judged = judge(scene, ID, cost.wall_ratio(scene), "high")
-    if judged is None or not slower:
+    figures = None if judged is None else _figures(scene, gaps, claim)
+    if judged is None or figures is None or figures["launch_interval_ns"] <= figures["kernel_median_ns"]:
         return
     yield make(
         scene,
@@ -105,7 +105,7 @@ def _figures(scene: Scene, gaps: pl.DataFrame, claim: Intervals) -> dict[str, An
     same = launches["thread"] == launches["thread"].shift(1)  # turns are by thread
     short = between.filter(same & (between <= scene.settings[f"{ID}.gap_ns"]))
     graphs = in_window(scene.work.graphs, scene.account.window)
-    counted = [f.filter("counted") for f in (scene.account.kernels.select(KERNEL), graphs.select(KERNEL[:-1]))]
+    counted = [f.filter("counted") for f in (scene.account.ran.select(KERNEL), graphs.select(KERNEL[:-1]))]
     took = pl.concat([f["end_ns"] - f["start_ns"] for f in counted])
     if not short.len() or not took.len():
         return None

@@ -23,15 +23,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from nsysparse.accounting.busy import clipped
+from nsysparse.accounting.grouping import filled, over
 from nsysparse.findings import Finding, Severity, Skipped
-from nsysparse.intervals import Intervals
+from nsysparse.intervals import Index, Intervals, Times
 from nsysparse.rules._evidence import Found, slice_around, window_phrase, worst_spans
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold
 from nsysparse.units import count, duration, percent
 
+Rates = npt.NDArray[np.float64]
 ID = "low_fill"
 NEEDS = ("visible kernels", "kernels")
 THRESHOLDS = {
@@ -48,14 +53,20 @@ THRESHOLDS = {
 def check(scene: Scene) -> Iterable[Found | Skipped]:
     """Hold kernel-busy time against the multiprocessors that the kernels reach."""
     account = scene.account
-    kernels, reach = _reached(scene)
-    if reach is None:
+    reached = _reached(scene)
+    if reached is None:
         yield Skipped(ID, account.number, "the device's limits or the launch shapes are not in this export")
         return
+    ratio, took, rows = reached
+    time = int(took.sum())
+    reach = float((pl.Series(ratio) * pl.Series(took)).sum()) / time
     ran = account.busy.by_kind["kernels"].clip(scene.begin_ns, account.window.end_ns).length
     busy = min(ran / scene.wall_ns, 1.0)
     if busy < scene.settings[f"{ID}.busy_ratio"] or reach >= scene.settings[f"{ID}.low"]:
         return
+    kernels = account.ran[["start_ns", "end_ns", "stream", "short_name_id"]]
+    kernels = kernels if rows is None else kernels[rows]
+    kernels = kernels.hstack([pl.Series("reach", ratio), pl.Series("took_ns", took)])
     streams = kernels["stream"].n_unique()
     worst = _worst(kernels, scene)
     names = ", ".join(f"{r['short_name']} ({percent(r['reach_ratio'])})" for r in worst[:3])
@@ -86,20 +97,24 @@ def check(scene: Scene) -> Iterable[Found | Skipped]:
     yield Found(finding, Intervals.none())
 
 
-def _reached(scene: Scene) -> tuple[pl.DataFrame, float | None]:
-    """The kernels with ``reach`` and ``took_ns``, and the reach of all, weighted by time; None when unknown."""
-    blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
-    sms = pl.lit(scene.account.device.get("sm_count"), pl.Int64)
-    kernels = scene.account.kernels.select(
-        *("start_ns", "end_ns", "stream", "short_name_id", blocks.alias("blocks")),
-        reach=(blocks / sms).clip(0, 1),
-        took_ns=pl.col("to_ns") - pl.col("from_ns"),
-    )
-    known = kernels.filter(pl.col("reach").is_not_null() & (pl.col("blocks") > 0))
-    took = int(known["took_ns"].sum())
-    if not took:
-        return kernels, None
-    return known, float(known.select((pl.col("reach") * pl.col("took_ns")).sum()).item()) / took
+def _reached(scene: Scene) -> tuple[Rates, Times, Index | None] | None:
+    """The share of multiprocessors that each kernel reaches, its time in the window, and which kernels are meant.
+
+    Returns:
+        Of the kernels of which both are known (rows None: of all); None where they took no time.
+    """
+    kernels, sms = scene.account.ran, scene.account.device.get("sm_count")
+    if not sms:
+        return None
+    blocks = np.ones(kernels.height, np.int64)
+    for side in ("grid_x", "grid_y", "grid_z"):
+        blocks *= filled(kernels[side])  # what is not known is 0 blocks
+    took, ratio = clipped(kernels, scene.account.window), np.clip(over(blocks, sms), 0, 1)
+    rows = None
+    if not (blocks > 0).all():
+        rows = np.flatnonzero(blocks > 0)
+        took, ratio = took[rows], ratio[rows]
+    return (ratio, took, rows) if took.any() else None
 
 
 def _worst(kernels: pl.DataFrame, scene: Scene) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ from typing import Any
 
 import polars as pl
 
-from nsysparse.rules._around import around_copies
+from nsysparse.rules._around import around_in_ranges
 from nsysparse.rules._evidence import (
     Found,
     copy_figures,
@@ -122,10 +122,8 @@ def _of_latency(ratio: float | None, ranges: float | None) -> str:
 
 def _in_ranges(scene: Scene, copies: pl.DataFrame, waits: Waits) -> dict[str, Any]:
     """Share of request latency that lies in NVTX ranges that hold these copies and launch nothing."""
-    around = around_copies(scene, copies, waits)
-    if around is None or around.sign != "nvtx":
-        return {"ranges_latency_ratio": None}
-    return {"ranges_latency_ratio": latency_ratio(scene, around.by_thread)}
+    around = around_in_ranges(scene, copies, waits)
+    return {"ranges_latency_ratio": latency_ratio(scene, around.by_thread) if around else None}
 
 
 def _detail(scene: Scene, figures: dict[str, Any], bound: int, waited: int) -> str:

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from nsysparse.accounting.grouping import filled
 from nsysparse.rules._evidence import (
     Found,
     copy_figures,
@@ -70,9 +71,11 @@ REMEDY = {
 def check(scene: Scene) -> Iterable[Found]:
     """Price copies of a few bytes that a thread waits for."""
     scalars = scene.role("scalar")
+    if not scalars.height:
+        return
     waits = waits_for(scene, scalars)
-    held = pl.concat([waits.calls["call"], waits.calls["last_work"].drop_nulls()]).unique()
-    scalars = scalars.filter(pl.col("call").is_in(held.implode()))
+    held = np.concatenate([of[waits.rows] for of in (scene.marks.call, scene.marks.last_work)])
+    scalars = scalars.filter(pl.Series(np.isin(filled(scalars["call"], -2), held)))  # -1 is: no work before it
     if scalars["decile"].n_unique() < RECURS_IN:
         return
     cost = price(scene, waits, scalars, held_up=False)

@@ -62,12 +62,14 @@ REMEDY = {
 def check(scene: Scene) -> Iterable[Found]:
     """Price copies that held submitted kernels up while nobody waited for them on the host."""
     copies = scene.role("async")
+    if not copies.height:
+        return
     slow = [g.copies["start_ns"] for g in slow_groups(scene) if not g.pageable]
     if slow:  # what makes those slow comes first: slow_copies prices them
         copies = copies.filter(~pl.col("start_ns").is_in(pl.concat(slow).implode()))
     if not copies.height:
         return
-    cost = price(scene, Waits({}, scene.turns.head(0)), copies)
+    cost = price(scene, Waits.none(scene), copies)
     most = min(cost.held_up_ns, scene.account.busy.compute.length)
     cost = replace(cost, bound_ns=most)
     habit = _order(scene, copies)
@@ -92,7 +94,7 @@ def check(scene: Scene) -> Iterable[Found]:
 
 def _order(scene: Scene, copies: pl.DataFrame) -> dict[str, float]:
     """Share of the exposed time by what the trace says of the order: ``habit``, ``input`` or ``declared``."""
-    kernels = scene.account.kernels  # by start
+    kernels = scene.account.ran  # by start
     at = np.searchsorted(kernels["start_ns"].to_numpy(), copies["end_ns"].to_numpy(), side="left")
     last = max(kernels.height - 1, 0)
     following = kernels["stream"].gather(np.minimum(at, last)) if kernels.height else None

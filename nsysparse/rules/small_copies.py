@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import polars as pl
 
 from nsysparse.rules._evidence import (
@@ -35,8 +36,8 @@ from nsysparse.rules._evidence import (
     worst_copies,
 )
 from nsysparse.rules._frameworks import CUDA, PYTORCH, worded
-from nsysparse.rules._price import price, waits_for, waits_in
-from nsysparse.rules._scene import Scene
+from nsysparse.rules._price import price, waits_at, waits_for
+from nsysparse.rules._scene import Scene, rows_among
 from nsysparse.rules.settings import Threshold, shares
 from nsysparse.units import count, duration, size
 
@@ -61,13 +62,15 @@ REMEDY = {
 
 def check(scene: Scene) -> Iterable[Found]:
     """Price runs of small copies beyond the first of each."""
-    runs = scene.role("small").sort("call_start_ns")
+    runs = scene.role("small")
     if not runs.height:
         return
+    runs = runs.sort("call_start_ns")
     more = runs.filter(pl.int_range(pl.len()).over("burst") > 0)
-    calls = scene.turns.filter(pl.col("call").is_in(more["call"].implode()))
-    calls = pl.concat([calls, waits_for(scene, more).calls]).unique("turn", maintain_order=True)
-    cost = price(scene, waits_in(scene, calls), more, held_up=False)
+    calls = rows_among(scene.marks.call, np.unique(more["call"].drop_nulls().to_numpy()))
+    waiting = waits_for(scene, more).rows
+    waits = waits_at(scene, np.concatenate((calls[calls >= 0], waiting[~np.isin(waiting, calls)])))
+    cost = price(scene, waits, more, held_up=False)
     judged = judge(scene, ID, cost.share(scene), "medium")
     if judged is None:
         return

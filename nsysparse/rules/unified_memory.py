@@ -62,6 +62,8 @@ BY_FAULT = ("page fault", "speculative prefetch")
 
 def check(scene: Scene) -> Iterable[Found]:
     """Price migrations that go both ways, again and again."""
+    if not scene.work.migrations.height:
+        return
     moves = in_window(scene.work.migrations, scene.account.window).filter("counted")
     if not moves.height:
         return
