@@ -234,7 +234,9 @@ def as_nobody(export: Path, *arguments: object) -> Done:
         "main()"
     )
     command = [sys.executable, "-c", code, str(export), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # With templates kept from before, root would not read what compiles them, and nobody may not.
+    fresh = os.environ | {"XDG_CACHE_HOME": tempfile.mkdtemp(dir=export.parent)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=fresh)
     return Done(done.returncode, done.stdout, done.stderr)
 
 

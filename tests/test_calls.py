@@ -101,3 +101,15 @@ def test_one_call_of_all_its_rows(tmp_path_factory, limit, rows):
         calls = load_calls(trace).whole()
     columns = ("thread", "start_ns", "end_ns", "correlation", "name", "reversed", "callchain")
     assert calls.select(columns).rows() == plain(rows)
+
+
+def test_calls_can_be_loaded_again(tmp_path):
+    """Columns are taken out of the table on the way; one that the recording keeps must not suffer."""
+    for name, builder in (("none", ExportBuilder(RELEASES[-1])), ("one", ExportBuilder(RELEASES[-1]))):
+        if name == "one":
+            builder.launch(global_id(7, 7), (100, 200), (300, 400))
+        with open_trace(builder.write(tmp_path / f"{name}.sqlite")) as trace:
+            trace.frame("api")
+            first, second = load_calls(trace).whole(), load_calls(trace).whole()
+        assert first.equals(second)
+        assert first.height == (name == "one")

@@ -37,7 +37,7 @@ def load_calls(trace: Trace) -> Calls:
 
 def read_api(trace: Trace) -> pl.DataFrame:
     """The canonical table ``api``, narrow, without rows that can be placed nowhere."""
-    api = trace.api()
+    api = trace.api().clone()  # its columns will be taken out; those that the recording keeps stay
     if api["start_ns"].null_count() or api["thread"].null_count():
         trace.left_out["api"] = api.select((pl.col("start_ns").is_null() | pl.col("thread").is_null()).sum()).item()
         api = api.filter(pl.col("start_ns").is_not_null() & pl.col("thread").is_not_null())
