@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nsysparse.shelf import Shelf
 
 # Memory that an analysis takes per byte of an export, by kind; measured on generated recordings (docs/performance.md).
-PER_BYTE = {"sqlite": 2.5, "parquetdir": 12.0}
+PER_BYTE = {"sqlite": 2.0, "parquetdir": 12.0}
 BASE_BYTES = 300_000_000
 SHARE = 0.75  # of what is free, taken by default
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
