@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsysparse.joins.order import by_start, codes_of, places_of
+from nsysparse.joins.order import by_start, codes_of, places_of, rows_by
 from nsysparse.side_by_side import aside
 
 ROWS = st.lists(
@@ -45,3 +46,11 @@ def test_what_is_done_aside_gives_its_result_or_its_error(most: int) -> None:
         assert begin(lambda: 7)() == 7
     with pytest.raises(KeyError, match="lost"), aside(most) as begin:
         begin(fail)()
+
+
+@given(st.lists(st.none() | st.integers(-3, 3) | st.just(1 << 40), max_size=40), st.booleans())
+def test_rows_of_each_key(keys: list[int | None], together: bool) -> None:
+    if together:
+        keys = sorted(keys, key=lambda key: (key is None, key or 0))
+    found = {key: np.arange(len(keys))[rows].tolist() for key, rows in rows_by(pl.Series(keys, dtype=pl.Int64))}
+    assert found == {key: [i for i, k in enumerate(keys) if k == key] for key in keys if key is not None}

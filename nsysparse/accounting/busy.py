@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsysparse.accounting.grouping import rows_of
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Intervals, Times, owned, times
+from nsysparse.joins.order import rows_of
 from nsysparse.joins.work import Work
 from nsysparse.shelf import Shelf
 
@@ -106,10 +106,8 @@ def union_by_thread(frame: pl.DataFrame) -> dict[int, Intervals]:
 
 def unions_by(thread: Times, start: Times, end: Times) -> dict[int, Intervals]:
     """The union of each thread's intervals, threads in the order in which they appear."""
-    parts = [(int(np.min(rows)), one, rows) for one, rows in rows_of(thread) if not isinstance(rows, slice)]
-    if not parts:
-        return {int(thread[0]): Intervals.union_of(start, end)} if thread.size else {}
-    return {one: Intervals.union_of(start[rows], end[rows]) for _, one, rows in sorted(parts, key=lambda p: p[0])}
+    parts = sorted(rows_of(thread), key=lambda part: part[1].start if isinstance(part[1], slice) else part[1][0])
+    return {one: Intervals.union_of(start[rows], end[rows]) for one, rows in parts}
 
 
 def _pending(work: Work) -> Intervals:

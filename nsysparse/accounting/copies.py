@@ -10,10 +10,11 @@ import polars as pl
 
 from nsysparse import schema
 from nsysparse.accounting.busy import Busy, exposed_parts, in_window
-from nsysparse.accounting.grouping import add_up, filled, given, masked, number_rows, over
+from nsysparse.accounting.grouping import add_up, number_rows, over
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Index, Intervals, Times, times
 from nsysparse.joins.work import Work
+from nsysparse.nulls import filled, given, masked
 
 # Peak of the host link in one direction, bytes/s: PCIe lanes x rate after encoding, from the vendor's data sheets by
 # model. A model that comes in several forms with different links is not listed: unknown is "n/a".

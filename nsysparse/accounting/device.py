@@ -15,7 +15,6 @@ from nsysparse.accounting import copies as copying
 from nsysparse.accounting import idle as idling
 from nsysparse.accounting import kernels as running
 from nsysparse.accounting.busy import Busy, Inside, clipped_times, in_window, measure_busy
-from nsysparse.accounting.grouping import filled, given
 from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host, measure_host
 from nsysparse.accounting.idle import Gaps
 from nsysparse.accounting.loading import Loading, StartUp, find_loading, find_startup
@@ -35,6 +34,7 @@ from nsysparse.accounting.windows import (
 from nsysparse.errors import UsageError
 from nsysparse.intervals import Intervals, times
 from nsysparse.joins.work import Work
+from nsysparse.nulls import filled, given
 from nsysparse.shelf import Shelf
 from nsysparse.source import Trace
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 from nsysparse.intervals import Index, Times
+from nsysparse.nulls import filled
 
 EXACT = 1 << 53  # up to here floats hold every integer
 LOW_BITS = 24  # what is larger is added up in two parts
@@ -42,16 +42,6 @@ def number_rows(rows: pl.DataFrame, by: Sequence[str]) -> tuple[Index, Index]:
     row[code] = np.arange(rows.height)
     there = row >= 0
     return (code if there.all() else (np.cumsum(there) - 1)[code]), row[there]
-
-
-def filled(values: pl.Series, value: int = 0) -> npt.NDArray[Any]:
-    """A column as an array, NULLs as some value; what holds none, as most columns, costs no query."""
-    return (values.fill_null(value) if values.null_count() else values).to_numpy()
-
-
-def given(values: pl.Series) -> npt.NDArray[np.bool_]:
-    """Which rows of a column are not NULL."""
-    return values.is_not_null().to_numpy() if values.null_count() else np.ones(values.len(), np.bool_)
 
 
 def _dense(code: Index) -> tuple[Index, int]:
@@ -107,28 +97,6 @@ def counts_of(values: pl.Series) -> list[tuple[int, int]]:
     if least is None or least == values.max():  # mostly one thread sends all
         return [] if least is None else [(int(least), known)]  # type: ignore[arg-type]
     return [(int(value), n) for value, n in values.value_counts(name="n").iter_rows() if value is not None]
-
-
-def rows_of(values: npt.NDArray[Any]) -> list[tuple[int, slice | Index]]:
-    """Each distinct value with its rows, values in ascending order."""
-    if not (values[1:] != values[:-1]).any():  # mostly one thread
-        return [(int(values[0]), slice(0, values.size))] if values.size else []
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-    parts = np.split(order, first[1:])
-    return list(zip(ordered[first].tolist(), parts, strict=True))
-
-
-def masked(name: str, values: npt.NDArray[Any], known: npt.NDArray[np.bool_]) -> pl.Series:
-    """A column with NULL where a value is not known; values are given for all rows, or for those that are known."""
-    if known.all():
-        return pl.Series(name, values)
-    if values.size < known.size:
-        whole = np.zeros(known.size, values.dtype)
-        whole[known] = values
-        values = whole
-    return pl.Series(name, pa.array(values, mask=~known))
 
 
 def over(values: Times, whole: int) -> npt.NDArray[np.float64]:

@@ -17,7 +17,8 @@ from nsysparse.accounting.busy import Busy, union_of_rows
 from nsysparse.accounting.grouping import add_up, counts_of
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Index, Intervals, Times, pairs, times
-from nsysparse.joins.calls import DOES, Calls, rows_by
+from nsysparse.joins.calls import DOES, Calls
+from nsysparse.joins.order import rows_by
 from nsysparse.joins.work import GPU_TABLES, Work
 from nsysparse.source import Trace
 

@@ -9,10 +9,12 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.busy import Busy
-from nsysparse.accounting.grouping import add_up, filled, given, masked, number_rows, over, rows_of
+from nsysparse.accounting.grouping import add_up, number_rows, over
 from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host
 from nsysparse.intervals import Index, Intervals, Times, pairs, times
+from nsysparse.joins.order import rows_of
 from nsysparse.joins.work import GPU_TABLES, Work
+from nsysparse.nulls import filled, given, masked
 
 CLASSES_NS = (0, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 CLASS_NAMES = (

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysparse.accounting.grouping import filled
 from nsysparse.accounting.windows import Window, whole_window
 from nsysparse.intervals import times
 from nsysparse.joins.work import Work
+from nsysparse.nulls import filled
 
 BYTES_RATIO = 0.9  # of all bytes to the device
 KERNELS_RATIO = 0.1  # of all kernels that may have run by then

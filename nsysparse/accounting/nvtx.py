@@ -6,12 +6,13 @@ import numpy as np
 import polars as pl
 
 from nsysparse.accounting.busy import Busy, Inside, clipped
-from nsysparse.accounting.grouping import add_up, filled, masked, number_rows
+from nsysparse.accounting.grouping import add_up, number_rows
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Index, Times
 from nsysparse.joins.nesting import FOREVER
 from nsysparse.joins.ranges import BY_THREAD, IN_TIME, NO_RANGE
 from nsysparse.joins.work import Work
+from nsysparse.nulls import filled, masked
 
 FOUND_BY = (IN_TIME, NO_RANGE, BY_THREAD)  # as their texts are sorted
 FIGURES = ("kernels", "kernel_ns", "copies", "copy_bytes", "copy_ns", "exposed_ns", "memsets", "graphs")

@@ -10,14 +10,16 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.busy import Busy, Inside, clipped
-from nsysparse.accounting.grouping import add_up, filled, given, masked, rows_of
+from nsysparse.accounting.grouping import add_up
 from nsysparse.accounting.host import Activity
 from nsysparse.accounting.windows import Repeats, Window, match_ranges, ranges_in
 from nsysparse.errors import UsageError
 from nsysparse.intervals import Index, Times, times
 from nsysparse.joins.nesting import Nesting
+from nsysparse.joins.order import rows_of
 from nsysparse.joins.ranges import IN_TIME
 from nsysparse.joins.work import Work
+from nsysparse.nulls import filled, given, masked
 
 # Figure of a request -> whether it is a time (ns), bytes or a number; the order of every table.
 FIGURES = {

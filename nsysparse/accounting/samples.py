@@ -11,7 +11,8 @@ import polars as pl
 from nsysparse import schema
 from nsysparse.accounting.host import thread_names
 from nsysparse.intervals import Intervals
-from nsysparse.joins.calls import DOES, FUNCTIONS, Calls, rows_by
+from nsysparse.joins.calls import DOES, FUNCTIONS, Calls
+from nsysparse.joins.order import rows_by
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
 from nsysparse.stacks.attribution import program_threads

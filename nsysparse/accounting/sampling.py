@@ -17,8 +17,9 @@ import polars as pl
 
 from nsysparse.accounting.busy import Busy
 from nsysparse.accounting.copies import CopyGroups
-from nsysparse.accounting.grouping import filled, given, rows_of
 from nsysparse.intervals import Index, Intervals, Times, times
+from nsysparse.joins.order import rows_of
+from nsysparse.nulls import filled, given
 
 RATES_HZ = (10, 100, 1000)
 CLASS = ["kind_name", "src", "dst"]

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.busy import KINDS, Busy
-from nsysparse.accounting.grouping import filled
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Times, times
+from nsysparse.nulls import filled
 
 BINS = 600
 Rates = npt.NDArray[np.float64]

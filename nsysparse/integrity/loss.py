@@ -17,8 +17,8 @@ from nsysparse import units
 from nsysparse.accounting.grouping import number_rows
 from nsysparse.integrity.check import Check, Hole, Status
 from nsysparse.intervals import Intervals
-from nsysparse.joins.calls import WORK, Calls, rows_by
-from nsysparse.joins.order import by_start
+from nsysparse.joins.calls import WORK, Calls
+from nsysparse.joins.order import by_start, rows_by
 from nsysparse.joins.work import GPU_TABLES, Work
 
 JUMP_SUSPECT = 2_049  # largest seen in public exports of unknown completeness

@@ -20,6 +20,7 @@ import polars as pl
 from nsysparse import schema
 from nsysparse.joins.calls import DOES, FUNCTIONS, NO_ID, OTHER, Calls, Ids, dense, vocabulary, wide
 from nsysparse.joins.order import by_start, codes_of
+from nsysparse.nulls import filled
 from nsysparse.shelf import Index, Shelf
 from nsysparse.side_by_side import in_order
 from nsysparse.source import Trace
@@ -55,7 +56,7 @@ def make_calls(api: pl.DataFrame, trace: Trace) -> Calls:
         The calls, without ``waits``: that needs their copies.
     """
     threads, codes = codes_of(api["thread"].to_numpy())
-    then = (api[c].fill_null(0).to_numpy() for c in ("end_ns", "correlation"))
+    then = (filled(api[c]) for c in ("end_ns", "correlation"))
     order, bounds = by_start(codes, threads.size, api["start_ns"].to_numpy(), *then)
     rows = None if order is None else order.astype(np.uint32)
     del codes, order

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -14,7 +13,8 @@ import polars as pl
 
 from nsysparse import schema
 from nsysparse.intervals import Times, times
-from nsysparse.joins.order import count_codes
+from nsysparse.joins.order import count_codes, rows_by
+from nsysparse.nulls import filled
 from nsysparse.shelf import Index
 
 # What a function does, told by its name without suffixes: no column of an export says it.
@@ -182,26 +182,6 @@ def vocabulary(names: pl.Series) -> pl.Series:
     return words.categories
 
 
-def rows_by(keys: pl.Series) -> Iterator[tuple[int, slice | Index]]:
-    """Each distinct key with its rows: a slice where they lie together; NULLs are left out."""
-    runs = keys.rle().struct.unnest()
-    length, value = runs["len"].to_numpy().astype(np.int64), runs["value"]
-    if value.n_unique() == value.len():
-        ends = np.cumsum(length)
-        for key, end, n in zip(value.to_list(), ends.tolist(), length.tolist(), strict=True):
-            if key is not None:
-                yield key, slice(end - n, end)
-        return
-    distinct = keys.drop_nulls().unique().sort()
-    code = np.searchsorted(distinct.to_numpy(), keys.fill_null(distinct[0]).to_numpy())
-    code[keys.is_null().to_numpy()] = distinct.len()
-    code = code.astype(np.min_scalar_type(distinct.len()))
-    order = np.argsort(code, kind="stable")
-    cuts = np.searchsorted(code[order], np.arange(distinct.len() + 1))
-    for i, key in enumerate(distinct.to_list()):
-        yield key, order[cuts[i] : cuts[i + 1]]
-
-
 def find_calls(work: pl.DataFrame, calls: Calls) -> npt.NDArray[np.int32]:
     """The call that sent each piece of GPU work.
 
@@ -265,8 +245,7 @@ def dense(ids: Ids) -> bool:
 
 def wide(ids: pl.Series) -> Ids:
     """Ids in a type in which the difference of two near ones has room; NO_ID for NULL."""
-    ids = ids.fill_null(NO_ID) if ids.null_count() else ids
-    return (ids if ids.dtype in (pl.Int32, pl.Int64) else ids.cast(pl.Int32)).to_numpy()
+    return filled(ids if ids.dtype in (pl.Int32, pl.Int64) else ids.cast(pl.Int32), NO_ID)
 
 
 def _latest_before(work: pl.DataFrame, calls: pl.DataFrame, found: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:

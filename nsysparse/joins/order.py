@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsysparse.nulls import given
 from nsysparse.shelf import PIECE_ROWS, Index
 
 Codes = npt.NDArray[np.unsignedinteger[Any]]
@@ -26,13 +28,42 @@ def codes_of(groups: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Code
 
 def places_of(groups: npt.NDArray[np.int64], distinct: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """Place of each row's group among ascending groups, as ``np.searchsorted`` says it."""
-    heads = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1]))) if groups.size else np.arange(0)
+    heads = _heads(groups)
     if heads.size * RUN <= groups.size:
         return np.repeat(np.searchsorted(distinct, groups[heads]), np.diff(heads, append=groups.size))
     found = np.empty(groups.size, np.min_scalar_type(distinct.size))
     for low in range(0, groups.size, PIECE_ROWS):
         found[low : low + PIECE_ROWS] = np.searchsorted(distinct, groups[low : low + PIECE_ROWS])
     return found
+
+
+def _heads(groups: npt.NDArray[Any]) -> Index:
+    """Where each run of equal values begins."""
+    return np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1]))) if groups.size else np.arange(0)
+
+
+def rows_of(keys: npt.NDArray[np.int64]) -> Iterator[tuple[int, slice | Index]]:
+    """Each distinct key with its rows: slices, by first row, where each key's lie together; else ascending keys."""
+    heads = _heads(keys)
+    runs = keys[heads]
+    if heads.size < 2 or pl.Series(runs).n_unique() == heads.size:  # mostly one thread
+        ends = heads + np.diff(heads, append=keys.size)
+        for key, low, high in zip(runs.tolist(), heads.tolist(), ends.tolist(), strict=True):
+            yield key, slice(low, high)
+        return
+    distinct, codes = codes_of(keys)
+    cuts = np.cumsum(count_codes(codes, distinct.size))[:-1]
+    yield from zip(distinct.tolist(), np.split(np.argsort(codes, kind="stable"), cuts), strict=True)
+
+
+def rows_by(keys: pl.Series) -> Iterator[tuple[int, slice | Index]]:
+    """As :func:`rows_of`, of a column; NULLs are left out."""
+    if not keys.null_count():
+        yield from rows_of(keys.to_numpy())
+        return
+    known = np.flatnonzero(given(keys))
+    for key, rows in rows_of(keys.drop_nulls().to_numpy()):
+        yield key, known[rows]
 
 
 def count_codes(codes: Codes, count: int) -> Index:

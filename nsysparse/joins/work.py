@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
@@ -19,6 +18,7 @@ from nsysparse.joins.calls import Calls, find_calls
 from nsysparse.joins.devices import find_devices, name_peers
 from nsysparse.joins.order import by_start
 from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, make_ranges
+from nsysparse.nulls import filled, masked
 from nsysparse.shelf import PIECE_ROWS, Index, Shelf
 from nsysparse.side_by_side import aside, in_order, side_by_side
 from nsysparse.source import Trace
@@ -112,7 +112,7 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
         (parts, migrations, untimed), ranges = gpu_later(), ranges_later()
     found = side_by_side(lambda frame: find_calls(frame, calls), parts.values(), shelf.at_once)
     for name, call in zip(parts, found, strict=True):
-        parts[name] = parts[name].hstack(shelf.put(_known(call).to_frame("call")))
+        parts[name] = parts[name].hstack(shelf.put(masked("call", call, call >= 0).to_frame()))
     sent, place = _with_paths(calls, pl.concat([p["call"] for p in parts.values()]), ranges, shelf)
     for name, frame in parts.items():
         parts[name] = frame.hstack(_gathered(sent, place, frame["call"], shelf))
@@ -169,10 +169,10 @@ def _by_device(frame: pl.DataFrame, heads: Index, keys: pl.DataFrame, shelf: She
     found = key.join(keys, on=key.columns, how="left", maintain_order="left", nulls_equal=True)["device"]
     row = np.repeat(np.arange(heads.size), np.diff(heads, append=frame.height))
     device = found.gather(row)
-    numbers = found.fill_null(-1).to_numpy() + 1
+    numbers = filled(found, -1) + 1
     count = int(numbers.max(initial=0)) + 1
     code = numbers.astype(np.min_scalar_type(count))[row]
-    order, _ = by_start(code, count, frame["start_ns"].fill_null(0).to_numpy())
+    order, _ = by_start(code, count, filled(frame["start_ns"]))
     frame = frame.with_columns(device)
     return frame if order is None else shelf.reorder(frame, order)
 
@@ -196,14 +196,7 @@ def _with_paths(calls: Calls, wanted: pl.Series, ranges: Ranges, shelf: Shelf) -
         return sent.select("thread", "does", "callchain", api="name").hstack(attribute(sent, ranges))
 
     pieces = in_order(piece, range(0, max(rows.size, 1), PIECE_ROWS), shelf.at_once)
-    return shelf.keep(pieces), _known(place)
-
-
-def _known(rows: npt.NDArray[np.int32]) -> pl.Series:
-    """Numbers of rows, NULL for -1."""
-    known = pl.Series(rows)
-    missing = rows < 0
-    return known.set(pl.Series(missing), None) if missing.any() else known
+    return shelf.keep(pieces), masked("place", place, place >= 0)
 
 
 def _gathered(sent: pl.DataFrame, place: pl.Series, call: pl.Series, shelf: Shelf) -> pl.DataFrame:

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsysparse.accounting.grouping import add_up, filled, given, number_rows
+from nsysparse.accounting.grouping import add_up, number_rows
 from nsysparse.findings import Finding, Severity
 from nsysparse.intervals import Intervals, times
+from nsysparse.nulls import filled, given
 from nsysparse.rules._frameworks import framework
 from nsysparse.rules._periods import cadence
 from nsysparse.rules._price import Price, Waits

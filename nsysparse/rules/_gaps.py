@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsysparse.accounting.grouping import given
 from nsysparse.intervals import Intervals, times
+from nsysparse.nulls import given
 from nsysparse.rules._scene import Scene
 
 ELSEWHERE = 0.5  # share of a gap in waits of the host from which the gap is theirs

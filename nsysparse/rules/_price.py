@@ -18,8 +18,8 @@ import numpy as np
 import polars as pl
 
 from nsysparse.accounting.busy import unions_by
-from nsysparse.accounting.grouping import filled, given
 from nsysparse.intervals import Index, Intervals
+from nsysparse.nulls import filled, given
 from nsysparse.rules._scene import Scene, rows_among
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from nsysparse.accounting.copies import HOST_KINDS
-from nsysparse.accounting.grouping import filled, given
 from nsysparse.intervals import times
+from nsysparse.nulls import filled, given
 from nsysparse.rules._roles import RECURS_IN, TO_DEVICE
 from nsysparse.rules._scene import Scene
 from nsysparse.units import percent

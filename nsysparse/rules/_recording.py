@@ -8,7 +8,7 @@ import polars as pl
 
 from nsysparse.accounting.busy import union_of_rows
 from nsysparse.intervals import Index, Intervals
-from nsysparse.joins.calls import rows_by
+from nsysparse.joins.order import rows_by
 from nsysparse.joins.work import Work
 from nsysparse.rules._stacks import CallStacks
 from nsysparse.source import Trace

@@ -27,8 +27,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsysparse.accounting.grouping import filled, given, number_rows
+from nsysparse.accounting.grouping import number_rows
 from nsysparse.intervals import Index, Intervals
+from nsysparse.nulls import filled, given
 from nsysparse.rules import _periods
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ import polars as pl
 
 from nsysparse.accounting.busy import union_of_rows
 from nsysparse.accounting.device import DeviceAccount
-from nsysparse.accounting.grouping import filled, masked, rows_of
 from nsysparse.accounting.host import feeding
 from nsysparse.integrity import Verdict
 from nsysparse.intervals import Index, Intervals, Spans, Times, times
+from nsysparse.joins.order import rows_of
 from nsysparse.joins.work import GPU_TABLES, Work
+from nsysparse.nulls import filled, masked
 from nsysparse.rules._periods import Beats
 from nsysparse.rules._recording import Recording
 from nsysparse.rules._roles import DECILES, assign_roles

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 import polars as pl
 
-from nsysparse.accounting.grouping import filled
 from nsysparse.accounting.host import rows_near
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import times
 from nsysparse.joins.calls import WORK, Calls
 from nsysparse.joins.work import Work
+from nsysparse.nulls import filled
 
 PAUSE_NS = 1_000_000  # a host pause longer than this ends a burst of copies
 COLUMNS = ("call", "start_ns", "end_ns", "thread", "name", "does", "failed", "waits")

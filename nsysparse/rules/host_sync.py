@@ -31,8 +31,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsysparse.accounting.grouping import filled
 from nsysparse.intervals import Index
+from nsysparse.nulls import filled
 from nsysparse.rules._evidence import Found, judge, make, of_wall, thread_name, worst_spans
 from nsysparse.rules._frameworks import CUDA, JAX, PYTORCH, worded
 from nsysparse.rules._gaps import queued_time

@@ -28,9 +28,10 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.busy import clipped
-from nsysparse.accounting.grouping import filled, over
+from nsysparse.accounting.grouping import over
 from nsysparse.findings import Finding, Severity, Skipped
 from nsysparse.intervals import Index, Intervals, Times
+from nsysparse.nulls import filled
 from nsysparse.rules._evidence import Found, slice_around, window_phrase, worst_spans
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsysparse.accounting.grouping import filled
+from nsysparse.nulls import filled
 from nsysparse.rules._evidence import (
     Found,
     copy_figures,
