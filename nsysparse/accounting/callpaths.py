@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
@@ -18,9 +17,11 @@ from nsysparse.accounting.busy import in_window
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.accounting.grouping import add_up, number_rows
 from nsysparse.accounting.osruntime import measure_os_stacks, os_calls
-from nsysparse.intervals import Intervals, owned, times
+from nsysparse.intervals import Index, Intervals, owned, times
+from nsysparse.joins.order import rows_among
 from nsysparse.joins.ranges import IN_TIME, attribute
 from nsysparse.joins.work import Work
+from nsysparse.nulls import filled
 from nsysparse.source import Trace
 from nsysparse.stacks.attribution import attribute_stacks, program_threads
 from nsysparse.stacks.folding import Folded
@@ -130,7 +131,7 @@ def weigh(work: Work, accounts: Sequence[DeviceAccount], stacks: Stacks, folded:
         trace: The recording, for texts.
     """
     attributed = attribute_stacks(work, stacks)
-    behind = _Behind.of(attributed, work)
+    behind = _Behind.of(attributed)
     low = min((a.window.start_ns for a in accounts), default=0)
     high = max((a.window.end_ns for a in accounts), default=0)
     sent = pl.concat([_NOTHING_SENT, *(_sent_by_waiting(account) for account in accounts)])
@@ -159,27 +160,23 @@ class _Behind:
     """The stacks behind the calls.
 
     Attributes:
-        place: Where a call's stacks are, -1 for none; of no call the last. Empty where no call has a stack.
-        stacks: ``native`` and ``python``, the last row for none.
+        call: The calls that have one, ascending.
+        stacks: Their ``native`` and ``python``; the last row is for none.
     """
 
-    place: npt.NDArray[np.int32]
+    call: Index
     stacks: pl.DataFrame
 
     @classmethod
-    def of(cls, attributed: pl.DataFrame, work: Work) -> _Behind:
-        n = attributed.height
+    def of(cls, attributed: pl.DataFrame) -> _Behind:
         none = pl.DataFrame({"native": [-1], "python": [-1]}, schema={"native": pl.Int64, "python": pl.Int64})
-        place = np.full(work.calls.height + 1 if n else 0, n, np.int32)
-        place[attributed["call"].to_numpy()] = np.arange(n)
-        return cls(place, pl.concat([attributed.select("native", "python"), none]))
+        return cls(attributed["call"].to_numpy(), pl.concat([attributed.select("native", "python"), none]))
 
     def added_to(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows with a column ``call`` and the stacks behind it."""
-        if not self.place.size:
+        if not self.call.size:
             return rows.with_columns(pl.lit(-1, pl.Int64).alias(c) for c in self.stacks.columns)
-        call = rows["call"].fill_null(self.place.size - 1).to_numpy()
-        return rows.hstack(self.stacks[self.place[call]])
+        return rows.hstack(self.stacks[rows_among(self.call, filled(rows["call"], -1))])
 
 
 def _grouped(rows: pl.DataFrame, by: Sequence[str] = KEY) -> pl.DataFrame:
@@ -289,7 +286,8 @@ _OF_WAITING = ("call", "thread", "name", "start_ns", "end_ns")
 
 def _waiting(work: Work, accounts: Sequence[DeviceAccount], low: int, high: int, sent: pl.DataFrame) -> pl.DataFrame:
     """The waiting calls of the threads that feed these devices: how long they held them, with the GPU idle or not."""
-    calls = work.calls.of(*_feeding(accounts)).select(*_OF_WAITING, "waits").filter("waits")
+    waiting = [work.calls.waiting(thread) for thread in _feeding(accounts).sort()]
+    calls = work.calls.at(np.concatenate([np.arange(0), *waiting])).select(_OF_WAITING)
     calls = calls.filter((pl.col("start_ns") < high) & (pl.col("end_ns") > low))
     start, end = times(calls["start_ns"].clip(low, high)), times(calls["end_ns"].clip(low, high))
     first, last = owned(start, end)

@@ -172,7 +172,7 @@ def project_ranges(work: Work) -> pl.DataFrame:
         .group_by("row")
         .agg(pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("operations").sum())
     )
-    ranges = work.ranges.frame[pl.Series(work.ranges.nodes).gather(each["row"])]
+    ranges = work.ranges.frame[each["row"]]
     return (
         each.with_columns(name=ranges["name"].cast(pl.String), range_ns=ranges["end_ns"] - ranges["start_ns"])
         .group_by("name")

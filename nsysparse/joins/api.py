@@ -80,7 +80,10 @@ def make_calls(api: pl.DataFrame, trace: Trace) -> Calls:
         return _put(source, rows, shelf)
 
     trace.frame("strings")  # read once, on this thread
-    start, end, name, failed = in_order(column, ("start_ns", "end_ns", "name_id", "return_value"), shelf.at_once)
+    # Of two that are put in order at once one is narrow.
+    start, name, end, failed = in_order(
+        column, ("start_ns", "name_id", "end_ns", "return_value"), min(2, shelf.at_once)
+    )
     ended = end < start
     if end.null_count() or ended.any():
         end = pl.select(end_ns=pl.max_horizontal(start, end)).to_series()

@@ -34,18 +34,21 @@ class Nesting:
     """The forest of ranges in each group.
 
     Attributes:
-        row: Row of the caller's range behind each node, -1 for a sentinel.
+        row: Row of the caller's range behind each node, or what the caller names it by; -1 for a sentinel.
         parent: Node of the parent; a sentinel is its own.
         depth: 0 for a sentinel, 1 for an outermost range, and so on.
     """
 
-    def __init__(self, group: npt.ArrayLike, start: npt.ArrayLike, end: npt.ArrayLike) -> None:
+    def __init__(
+        self, group: npt.ArrayLike, start: npt.ArrayLike, end: npt.ArrayLike, names: Nodes | None = None
+    ) -> None:
         """Build the forest.
 
         Args:
             group: Group of each range.
             start: Starts, ns.
             end: Ends, ns; ``FOREVER`` for a range that never ended. A range with end < start is left out.
+            names: Numbers from 0 that ``row`` gives in place of rows.
         """
         g, s, e = times(group), times(start), times(end)
         row = np.flatnonzero(e >= s)
@@ -62,10 +65,11 @@ class Nesting:
         np.add(at, codes, out=at, casting="unsafe")
         self._start = np.full(row.size + n, np.iinfo(np.int64).min)
         self._end, self.row = np.full(row.size + n, FOREVER), np.full(row.size + n, -1, narrow)
-        self._start[at], self._end[at], self.row[at] = s, e, row
+        self._start[at], self._end[at], self.row[at] = s, e, row if names is None else names[row]
         self._tree: list[Times] | None = None
         self.parent = self._parents()
-        self.depth = self._depths()
+        depth = self._depths()
+        self.depth = depth.astype(np.min_scalar_type(-int(depth.max(initial=0)) - 1))  # with a sign: it is subtracted
 
     def enclosing(self, group: npt.ArrayLike, start: npt.ArrayLike, end: npt.ArrayLike | None = None) -> Nodes:
         """The innermost range around each of many instants or intervals.

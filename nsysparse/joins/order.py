@@ -56,6 +56,12 @@ def rows_of(keys: npt.NDArray[np.int64]) -> Iterator[tuple[int, slice | Index]]:
     yield from zip(distinct.tolist(), np.split(np.argsort(codes, kind="stable"), cuts), strict=True)
 
 
+def rows_among(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Index:
+    """The row of each wanted value among known ascending ones, -1 where it is not there."""
+    at = np.minimum(np.searchsorted(known, wanted), max(known.size - 1, 0))
+    return np.where(known[at] == wanted, at, -1) if known.size else np.full(wanted.size, -1)
+
+
 def rows_by(keys: pl.Series) -> Iterator[tuple[int, slice | Index]]:
     """As :func:`rows_of`, of a column; NULLs are left out."""
     if not keys.null_count():

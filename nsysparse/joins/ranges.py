@@ -38,14 +38,12 @@ class Ranges:
             these; both categorical), ``path`` (0 for start/end ranges), ``depth``.
         paths: One row a path: ``path``, ``parent``, ``label``, ``depth``, ``text`` (the labels from the outside in).
             Path 0 is "no range".
-        nesting: Push/pop ranges by thread.
-        nodes: Row of ``frame`` behind each row number that ``nesting`` knows.
+        nesting: Push/pop ranges by thread; its rows are those of ``frame``.
     """
 
     frame: pl.DataFrame
     paths: pl.DataFrame
     nesting: Nesting
-    nodes: Codes
 
     def path_of(self, thread: pl.Series, instant: pl.Series) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Path and innermost push/pop range around each instant of a thread.
@@ -54,8 +52,11 @@ class Ranges:
             Path (0: none) and row of the range (-1: none).
         """
         node = self.nesting.enclosing(thread.to_numpy(), instant.to_numpy())
-        path, found = self._at_node
-        return path[node], found[node]
+        found = self.nesting.rows_of(node).astype(np.int32)
+        path = self.frame["path"].to_numpy()
+        if not path.size:
+            return np.full_like(found, NO_PATH), found
+        return np.where(found >= 0, path[found], np.int32(NO_PATH)), found
 
     @cached_property
     def covered_by(self) -> dict[int, list[tuple[int, Intervals]]]:
@@ -77,16 +78,6 @@ class Ranges:
             return took.group_by("path").agg(pl.col("process").first(), *figures)
         return took.group_by("path", "process").agg(*figures)
 
-    @cached_property
-    def _at_node(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """Path and range of each node, and at the end of none, which is node -1."""
-        inside = self.nesting.row >= 0
-        found = np.full(inside.size + 1, -1, np.int32)
-        found[:-1][inside] = self.nodes[self.nesting.row[inside]]
-        path = np.full(inside.size + 1, NO_PATH, np.int32)
-        path[:-1][inside] = self.frame["path"].to_numpy()[found[:-1][inside]]
-        return path, found
-
 
 def make_ranges(rows: pl.DataFrame, trace: Trace, whole_names: bool = False) -> Ranges:
     """Name and nest the ranges.
@@ -101,38 +92,38 @@ def make_ranges(rows: pl.DataFrame, trace: Trace, whole_names: bool = False) -> 
         & pl.col("start_ns").is_not_null()
         & pl.col("thread").is_not_null()
     )
+    moved = (pl.col("end_thread") != pl.col("thread")).any()
     frame = _named(events, trace, whole_names).select(
         *("start_ns", "thread", "process", "name", "label"),
         events["domain"].shrink_dtype(),
         finished=pl.col("end_ns").is_not_null(),
         end_ns=pl.col("end_ns").fill_null(FOREVER),
         # Where no range ends on another thread it is the same column, not a copy.
-        end_thread=pl.coalesce("end_thread", "thread") if events["end_thread"].count() else pl.col("thread"),
+        end_thread=pl.coalesce("end_thread", "thread") if events.select(moved).item() else pl.col("thread"),
         push_pop=pl.col("type") == schema.NVTX_PUSH_POP,
     )
     length = pl.col("end_ns") - pl.col("start_ns")  # negative also where it exceeds 64 bits
     usable = (pl.col("end_ns") >= pl.col("start_ns")) & (~pl.col("finished") | (length >= 0))
     frame = frame if frame.select(usable.all()).item() else frame.filter(usable)
     frame = frame.with_columns(range=pl.int_range(pl.len(), dtype=pl.Int32))
-    nested = frame.select("range", "thread", "start_ns", "end_ns", "label", "push_pop")
+    nested = frame.select("range", "thread", "start_ns", "end_ns", "push_pop")
     nested = nested if nested["push_pop"].all() else nested.filter("push_pop")
-    nesting = Nesting(nested["thread"], nested["start_ns"], nested["end_ns"])
+    nesting = Nesting(nested["thread"], nested["start_ns"], nested["end_ns"], nested["range"].to_numpy())
     labels = frame["label"].unique(maintain_order=True)
     known = labels.to_physical().to_numpy()
     code = np.zeros(int(known.max(initial=0)) + 1, np.int32)
     code[known] = np.arange(known.size)
-    nodes = nested["range"].to_numpy()
-    path, parents, names = _paths(nesting, code[nested["label"].to_physical().to_numpy()])
-    row_path, row_depth = np.zeros(frame.height, np.int32), np.zeros(frame.height, np.int32)
+    path, parents, names = _paths(nesting, code[frame["label"].to_physical().to_numpy()])
+    row_path, row_depth = np.zeros(frame.height, np.int32), np.zeros(frame.height, nesting.depth.dtype)
     at = nesting.row >= 0
-    row_path[nodes[nesting.row[at]]] = path[at]
-    row_depth[nodes[nesting.row[at]]] = nesting.depth[at]
-    frame = frame.with_columns(path=pl.Series(row_path), depth=pl.Series(row_depth).shrink_dtype()).select(
+    row_path[nesting.row[at]] = path[at]
+    row_depth[nesting.row[at]] = nesting.depth[at]
+    frame = frame.with_columns(path=pl.Series(row_path), depth=pl.Series(row_depth)).select(
         *("range", "start_ns", "end_ns", "finished", "thread", "end_thread", "process", "domain"),
         *("push_pop", "name", "label", "path", "depth"),
     )
     frame = trace.shelf.keep(frame[part] for part in trace.shelf.parts(frame.height))
-    return Ranges(frame, _path_table(parents, names, labels.cast(pl.String)), nesting, nodes)
+    return Ranges(frame, _path_table(parents, names, labels.cast(pl.String)), nesting)
 
 
 def _named(events: pl.DataFrame, trace: Trace, whole_names: bool) -> pl.DataFrame:
@@ -190,7 +181,7 @@ def domain_names(trace: Trace) -> pl.DataFrame:
 
 
 def _paths(nesting: Nesting, labels: Codes) -> tuple[Codes, list[int], list[int]]:
-    """Number the distinct paths.
+    """Number the distinct paths; labels are by row of the ranges.
 
     Returns:
         Path of each node; parent and label of each path (of path 0: -1).

@@ -103,9 +103,9 @@ def around_in_ranges(scene: Scene, copies: pl.DataFrame, waits: Waits) -> Around
 
 def _silences(scene: Scene, waits: Waits) -> tuple[dict[int, Intervals], int | None]:
     """Silences next to these calls, without waiting in OS runtime calls, and the threads' median silence elsewhere."""
-    turns = scene.turns.select("thread", "start_ns", "pause_ns")
-    thread, synced = turns["thread"].to_numpy(), (scene.turns["does"] == "synchronize").to_numpy()
-    mine = np.zeros(turns.height, np.bool_)
+    marks, pause = scene.marks, scene.marks.pauses()
+    thread, synced, mine = marks.thread, np.zeros(pause.size, np.bool_), np.zeros(pause.size, np.bool_)
+    synced[marks.syncs] = True
     mine[waits.rows] = True
 
     def before(marked: Bools) -> Bools:
@@ -114,14 +114,16 @@ def _silences(scene: Scene, waits: Waits) -> tuple[dict[int, Intervals], int | N
         found[1:] = marked[:-1] & (thread[1:] == thread[:-1])
         return found
 
+    def silences(chosen: Bools) -> pl.DataFrame:
+        rows = np.flatnonzero(silent & chosen)
+        start, took = marks.start_ns[rows], pause[rows]
+        return pl.DataFrame({"thread": thread[rows], "start_ns": start, "pause_ns": took, "from_ns": start - took})
+
     # A synchronization just before the first copy of a burst is part of it: it waits for what the copy needs.
     mine[:-1] |= synced[:-1] & mine[1:] & (thread[1:] == thread[:-1])
-    silent = ((turns["pause_ns"] > 0).fill_null(False) & turns["thread"].is_in(list(waits.spans))).to_numpy()
+    silent = (pause > 0) & np.isin(thread, list(waits.spans))
     next_to = mine | before(mine)
-    near, other = (
-        turns.filter(pl.Series(silent & chosen)).with_columns(from_ns=pl.col("start_ns") - pl.col("pause_ns"))
-        for chosen in (next_to, ~next_to & before(synced))
-    )
+    near, other = silences(next_to), silences(~next_to & before(synced))
     usual = _median(scene, other)
     window = scene.account.window
     found = {}

@@ -19,8 +19,9 @@ import polars as pl
 
 from nsysparse.accounting.busy import unions_by
 from nsysparse.intervals import Index, Intervals
+from nsysparse.joins.order import rows_among
 from nsysparse.nulls import filled, given
-from nsysparse.rules._scene import Scene, rows_among
+from nsysparse.rules._scene import Scene
 
 
 @dataclass(frozen=True)

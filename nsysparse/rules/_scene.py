@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.busy import union_of_rows
@@ -15,7 +14,7 @@ from nsysparse.accounting.device import DeviceAccount
 from nsysparse.accounting.host import feeding
 from nsysparse.integrity import Verdict
 from nsysparse.intervals import Index, Intervals, Spans, Times, times
-from nsysparse.joins.order import rows_of
+from nsysparse.joins.order import rows_among, rows_of
 from nsysparse.joins.work import GPU_TABLES, Work
 from nsysparse.nulls import filled, masked
 from nsysparse.rules._periods import Beats
@@ -25,12 +24,6 @@ from nsysparse.rules._turns import Marks, take_turns
 
 UNKNOWN_KIND, NO_COPY = -2, -1  # beside the kinds of copies
 HOLE_SIGNS = ("id_jumps", "empty_ranges", "tail")  # checks whose holes have a beginning and an end
-
-
-def rows_among(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Index:
-    """The row of each wanted value among known ascending ones, -1 where it is not there."""
-    at = np.minimum(np.searchsorted(known, wanted), max(known.size - 1, 0))
-    return np.where(known[at] == wanted, at, -1) if known.size else np.full(wanted.size, -1)
 
 
 class Scene:
@@ -63,9 +56,10 @@ class Scene:
         self.found: dict[str, Any] = {}
 
     def forget(self) -> None:
-        """Give back what takes memory; whoever asks for it again gets it worked out again."""
+        """Give back what takes memory once the device is judged; whoever asks for it again gets it worked out again."""
         self.found.clear()
-        for name in ("turns", "marks", "copies", "device_idle"):
+        self.claimed = Intervals.none()
+        for name in ("turns", "marks", "copies", "lost", "device_idle", "idle"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -173,7 +167,7 @@ class Scene:
         known = known[copying[at[known]]]
         token[at[known]] = kind[::-1][known]  # of several copies the first, which comes last here
         begins = np.ones(rows.size, np.bool_)
-        same = [v[1:] == v[:-1] for v in (token, marks.thread[rows], turns["stretch"].to_numpy()[rows])]
+        same = [v[1:] == v[:-1] for v in (token, marks.thread[rows], marks.stretch[rows])]
         begins[1:] = ~np.logical_and.reduce(same)
         copies = token > 0
         return call[copies], times(np.cumsum(begins)[copies])

@@ -1,4 +1,4 @@
-"""The host's turns: the calls of the threads that feed a device, with the silences between them."""
+"""The host's turns: the calls of the threads that feed a device, and the silences between them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import polars as pl
 
 from nsysparse.accounting.host import rows_near
 from nsysparse.accounting.windows import Window
-from nsysparse.intervals import times
-from nsysparse.joins.calls import WORK, Calls
+from nsysparse.intervals import Index, Times, times
+from nsysparse.joins.calls import DOES, WORK, Calls
+from nsysparse.joins.order import rows_of
 from nsysparse.joins.work import Work
-from nsysparse.nulls import filled
 
+_DOES = DOES.categories.to_list()
+_SENDS = np.isin(_DOES, WORK)  # by the number of what a call does
 PAUSE_NS = 1_000_000  # a host pause longer than this ends a burst of copies
 COLUMNS = ("call", "start_ns", "end_ns", "thread", "name", "does", "failed", "waits")
 
@@ -22,31 +24,11 @@ def take_turns(work: Work, threads: Iterable[int], window: Window) -> pl.DataFra
     """The calls of some threads around a window.
 
     Returns:
-        ``call``, ``start_ns``, ``end_ns``, ``thread``, ``name``, ``does``, ``failed`` and ``waits`` of :class:`Calls`
-        in ``thread``, ``start_ns`` order, plus ``turn`` (row number), ``pause_ns`` (silence of the thread before it,
-        NULL before its first), ``stretch`` (number of the stretch without a pause) and ``last_work`` (the thread's last
-        call that sent work, itself included).
+        COLUMNS of :class:`Calls` in ``thread``, ``start_ns`` order.
     """
     parts = [_around(work.calls, t, window) for t in sorted(set(threads))]
     calls = parts[0] if len(parts) == 1 else pl.concat([work.calls.of(), *parts], rechunk=True)
-    calls = calls.select(COLUMNS)
-    start, end, row = times(calls["start_ns"]), times(calls["end_ns"]), np.arange(calls.height, dtype=np.int32)
-    sends = calls.select(pl.any_horizontal([pl.col("does") == d for d in WORK])).to_series().to_numpy()
-    worked = np.maximum.accumulate(np.where(sends, row, np.int32(-1)))
-    pause, first, at = np.zeros_like(start), np.zeros(calls.height, np.bool_), 0
-    for part in parts:  # threads, not calls
-        mine = slice(at, at + part.height)
-        first[at : at + 1] = True
-        pause[mine][1:] = start[mine][1:] - np.maximum.accumulate(end[mine])[:-1]
-        worked[mine][worked[mine] < at] = -1  # that was another thread's
-        at += part.height
-    known = pl.Series(worked >= 0)
-    return calls.with_columns(
-        last_work=pl.when(known).then(pl.Series(calls["call"].to_numpy()[worked])),
-        pause_ns=pl.when(pl.Series(~first)).then(pl.Series(pause)),
-        stretch=pl.Series(np.cumsum(first | (pause > PAUSE_NS), dtype=np.int32)),
-        turn=pl.Series(row),
-    )
+    return calls.select(COLUMNS)
 
 
 def _around(calls: Calls, thread: int, window: Window) -> pl.DataFrame:
@@ -59,12 +41,13 @@ def _around(calls: Calls, thread: int, window: Window) -> pl.DataFrame:
 
 
 class Marks:
-    """Columns of turns that many rules look at, as arrays.
+    """What many rules ask of turns, as arrays.
 
     Attributes:
         call, start_ns, end_ns, thread: As in the turns; calls are ascending.
         waits: Whether a call blocks its thread.
-        last_work: As in the turns; -1 for none.
+        last_work: The thread's last call that sent work, itself included; -1 for none.
+        stretch: Number of the stretch without a pause that a call lies in.
         feeds: Whether its thread launches the device's kernels.
         syncs, allocations: Rows of the calls that synchronize, and that allocate or free.
     """
@@ -73,7 +56,24 @@ class Marks:
         self.call, self.thread = turns["call"].to_numpy(), times(turns["thread"])
         self.start_ns, self.end_ns = times(turns["start_ns"]), times(turns["end_ns"])
         self.waits = turns["waits"].to_numpy()
-        self.last_work = filled(turns["last_work"], -1)
-        self.feeds = np.isin(self.thread, list(feeders))
-        does = turns["does"]
-        self.syncs, self.allocations = (np.flatnonzero((does == d).to_numpy()) for d in ("synchronize", "allocate"))
+        self.feeds = np.zeros(self.call.size, np.bool_)
+        self.last_work, breaks = np.empty_like(self.call), np.zeros(self.call.size, np.bool_)
+        self._threads = [rows for _, rows in rows_of(self.thread)]
+        does, feeding = turns["does"].to_physical().to_numpy(), list(feeders)
+        for rows in self._threads:
+            self.feeds[rows] = np.isin(self.thread[rows][:1], feeding)
+            self.last_work[rows] = np.maximum.accumulate(np.where(_SENDS[does[rows]], self.call[rows], np.int32(-1)))
+            breaks[rows] = self._pauses(rows) > PAUSE_NS
+            breaks[rows][:1] = True
+        self.stretch = np.cumsum(breaks, dtype=np.int32)
+        self.syncs, self.allocations = (np.flatnonzero(does == _DOES.index(d)) for d in ("synchronize", "allocate"))
+
+    def pauses(self) -> Times:
+        """The silence of its thread before each call, ns; 0 before a thread's first."""
+        return np.concatenate([np.arange(0), *(self._pauses(rows) for rows in self._threads)])
+
+    def _pauses(self, rows: slice | Index) -> Times:
+        start, end = self.start_ns[rows], self.end_ns[rows]
+        pause = np.zeros_like(start)
+        np.subtract(start[1:], np.maximum.accumulate(end)[:-1], out=pause[1:])
+        return pause

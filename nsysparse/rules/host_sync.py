@@ -32,6 +32,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.intervals import Index
+from nsysparse.joins.order import rows_among
 from nsysparse.nulls import filled
 from nsysparse.rules._evidence import Found, judge, make, of_wall, thread_name, worst_spans
 from nsysparse.rules._frameworks import CUDA, JAX, PYTORCH, worded
@@ -39,7 +40,7 @@ from nsysparse.rules._gaps import queued_time
 from nsysparse.rules._periods import cadence
 from nsysparse.rules._price import Price, Waits, price, waits_at, waits_for
 from nsysparse.rules._roles import RECURS_IN, TO_HOST
-from nsysparse.rules._scene import Scene, rows_among
+from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import shares
 from nsysparse.units import count, duration
 

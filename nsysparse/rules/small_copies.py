@@ -24,6 +24,7 @@ from collections.abc import Iterable
 import numpy as np
 import polars as pl
 
+from nsysparse.joins.order import rows_among
 from nsysparse.rules._evidence import (
     Found,
     copy_figures,
@@ -37,7 +38,7 @@ from nsysparse.rules._evidence import (
 )
 from nsysparse.rules._frameworks import CUDA, PYTORCH, worded
 from nsysparse.rules._price import price, waits_at, waits_for
-from nsysparse.rules._scene import Scene, rows_among
+from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, shares
 from nsysparse.units import count, duration, size
 

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.joins.work import Work
+from nsysparse.shelf import PIECE_ROWS
 from nsysparse.stacks.chains import Index
 from nsysparse.stacks.load import Stacks
 from nsysparse.stacks.payload import BY_CALL, BY_SAMPLING
@@ -37,10 +38,20 @@ def attribute_stacks(work: Work, stacks: Stacks) -> pl.DataFrame:
     if stacks.calls.height:
         possible |= work.calls["callchain"].is_not_null().to_numpy()
     rows = np.flatnonzero(possible & _wanted(work)) if possible.any() else np.empty(0, np.int64)
-    calls = work.calls.at(rows).select("call", "start_ns", "end_ns", "thread", pl.col("callchain").cast(pl.Int64))
-    native, python = _recorded(calls, stacks), np.full(rows.size, -1, np.int64)
+    chains = stacks.calls.unique("chain", keep="first")
+    return pl.concat(  # piece by piece: few of many calls may have a stack
+        _stacks_of(work.calls.at(rows[low : low + PIECE_ROWS]), chains, told, shown, sampled)
+        for low in range(0, max(rows.size, 1), PIECE_ROWS)
+    )
+
+
+def _stacks_of(
+    calls: pl.DataFrame, chains: pl.DataFrame, told: pl.DataFrame, shown: pl.DataFrame, sampled: pl.DataFrame
+) -> pl.DataFrame:
+    """As :func:`attribute_stacks`, of some calls by their number."""
+    native, python = _recorded(calls, chains), np.full(calls.height, -1, np.int64)
     told = told.filter(pl.col("call").is_in(calls["call"].implode()))
-    python[np.searchsorted(rows, told["call"].to_numpy())] = told["stack"].to_numpy()
+    python[np.searchsorted(calls["call"].to_numpy(), told["call"].to_numpy())] = told["stack"].to_numpy()
     seen, inside = _inside(calls, shown), _inside(calls, sampled)
     found: pl.DataFrame = calls.select("call").with_columns(
         native=pl.Series(np.where(native >= 0, native, seen)),
@@ -59,10 +70,9 @@ def _wanted(work: Work) -> npt.NDArray[np.bool_]:
     return wanted
 
 
-def _recorded(calls: pl.DataFrame, stacks: Stacks) -> Index:
+def _recorded(calls: pl.DataFrame, chains: pl.DataFrame) -> Index:
     """Stack that was recorded with each call, -1 for none."""
-    chains = stacks.calls.unique("chain", keep="first")
-    joined = calls.select("callchain").join(
+    joined = calls.select(pl.col("callchain").cast(pl.Int64)).join(
         chains, left_on="callchain", right_on="chain", how="left", maintain_order="left"
     )
     found: Index = joined["stack"].fill_null(-1).to_numpy()
