@@ -127,6 +127,7 @@ def _account(
         mine = account_for(row, options, common)
         if mine is None and options.devices:
             raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
+        give_back()
         return mine and mine.put_on(trace.shelf)  # where every time on it is missing, the clock check says so
 
     at_once = worth_at_once(work.devices.height, sum(getattr(work, t).height for t in GPU_TABLES), trace.shelf.at_once)
