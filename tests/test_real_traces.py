@@ -254,7 +254,6 @@ def kernels_of_ranges(work):
     kernels = work.kernels.filter(pl.col("path_by").cast(pl.String) == "thread")
     node = nesting.enclosing(kernels["thread"], work.calls["start_ns"].gather(kernels["call"]))
     names, rows, parents = ranges["name"].to_list(), nesting.row.tolist(), nesting.parent.tolist()
-    nodes_row = work.ranges.nodes.tolist()
     found: dict[str | None, tuple[int, int]] = {}
     outside = work.kernels.filter(pl.col("path_by").cast(pl.String) != "thread")
     if outside.height:
