@@ -115,7 +115,7 @@ def run_peer(command: list[str], limit_s: float, folder: Path) -> Run:
     done = run(command, limit_s, folder)
     if done.status != 0 or done.printed_bytes:
         return done
-    return replace(done, status=1, said=f"printed nothing: {_why_nothing(command)}")
+    return replace(done, status=1, said=f"printed nothing{_why_nothing(command)}")
 
 
 def _why_nothing(command: list[str]) -> str:
@@ -132,9 +132,9 @@ def _why_nothing(command: list[str]) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return "no reason given"
+        return ""
     lines = f"{done.stderr}\n{done.stdout}".splitlines()
-    return next((line for line in lines if line.startswith(("ERROR", "SKIPPED"))), "no reason given")
+    return next((f": {line}" for line in lines if line.startswith(("ERROR", "SKIPPED"))), "")
 
 
 def _drain(process: subprocess.Popen[bytes]) -> int:
@@ -381,6 +381,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=OUT, help="for recordings and results [default: out/bench]")
     parser.add_argument("--keep", type=Path, help="the file of results [default: TIME.json in the folder]")
     given = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or every run compiles the modules of a fresh installation again
     out = given.folder.resolve()  # peers run in a folder of their own
     out.mkdir(parents=True, exist_ok=True)
     now = datetime.datetime.now(datetime.timezone.utc)
