@@ -28,12 +28,12 @@ def spread(result: dict[str, Any], figure: str) -> float:
 
 def lines(before: dict[Key, dict[str, Any]], after: dict[Key, dict[str, Any]]) -> list[str]:
     """One line a command that both files have, and a last one with the medians of the changes."""
-    header = f"{'shape':<11}{'kernels':>11}  {'command':<28}"
+    header = f"{'shape':<11}{'kernels':>11}  {'command':<34}"
     header += "".join(f"{name:>10}{'':>10}{'change':>9}" for _, name, _ in FIGURES)
     text, changes = [header], {figure: [] for figure, *_ in FIGURES}  # type: dict[str, list[float]]
     for key in sorted(before.keys() & after.keys()):
         old, new = before[key], after[key]
-        line = f"{key[0]:<11}{key[1]:>11,}  {key[2]:<28}"
+        line = f"{key[0]:<11}{key[1]:>11,}  {key[2]:<34}"
         for figure, _, scale in FIGURES:
             if not old[figure] or new[figure] is None:
                 line += f"{'n/a':>29}"
@@ -46,7 +46,7 @@ def lines(before: dict[Key, dict[str, Any]], after: dict[Key, dict[str, Any]]) -
         text.append(line)
     if len(text) > 1:
         middle = "".join(f"{statistics.median(c):>+28.0%} " if c else f"{'n/a':>29}" for c in changes.values())
-        text.append(f"{'median':<52}{middle}")
+        text.append(f"{'median':<58}{middle}")
         text.append("~ within the spread of the runs")
     for key in sorted(before.keys() ^ after.keys()):
         text.append(f"only {'before' if key in before else 'after'}: {key[0]}, {key[1]:,} kernels, {key[2]}")

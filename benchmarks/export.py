@@ -22,8 +22,11 @@ EVENT_TABLES = (
 )
 OTHER_TABLES = (
     *("StringIds", "META_DATA_EXPORT", "TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE", "PROCESSES", "ThreadNames"),
-    "TARGET_INFO_SESSION_START_TIME",
+    *("TARGET_INFO_SESSION_START_TIME", "ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND"),
 )
+# What a copy's kind and its memory are called; nsys's own reports take the names from the export.
+COPY_KINDS = ("Unknown", "Host-to-Device", "Device-to-Host", *(f"Kind {i}" for i in range(3, 8)), "Device-to-Device")
+MEMORY_KINDS = ("Pageable", "Pinned", "Device")
 
 
 class Export:
@@ -78,6 +81,9 @@ class Export:
             if kind is None:
                 facts = {"EXPORT_PRODUCT_VERSION": RELEASE, "EXPORT_SCHEMA_VERSION": self._schema["schema"]}
                 self.append("META_DATA_EXPORT", {"name": list(facts), "value": list(facts.values())})
+                for table, labels in (("ENUM_CUDA_MEMCPY_OPER", COPY_KINDS), ("ENUM_CUDA_MEM_KIND", MEMORY_KINDS)):
+                    names = [label.upper() for label in labels]
+                    self.append(table, {"id": np.arange(len(labels)), "name": names, "label": list(labels)})
                 self.append("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": np.array([1_795_966_272_000_000_000])})
                 self.append("StringIds", {"id": list(self._strings.values()), "value": list(self._strings)})
             self._cursor.close()

@@ -226,7 +226,8 @@ class Generator:
         start, end, n = segment.start, segment.end, segment.start.size
         library, marks, crossing = np.arange(5, n - 12, 200), np.arange(7, n, 700), np.arange(9, n - 2_500, 1_500)
         peer = thread.gtid - thread.number + (thread.number + 1) % thread.siblings
-        ended_by = np.where(np.arange(crossing.size) % 10 == 0, peer, thread.gtid)
+        other = np.arange(crossing.size) % 10 == 0  # named only where another thread ends the range
+        ended_by = pa.array(np.full(crossing.size, peer), mask=~other)
         parts = [
             _events(
                 start[library] - 5,
@@ -267,7 +268,7 @@ def _events(
     ids: np.ndarray | None = None,
     kind: int = PUSH_POP,
     domain: int = 0,
-    ended_by: np.ndarray | None = None,
+    ended_by: pa.Array | None = None,
 ) -> pa.Table:
     """NVTX rows of one kind on one thread."""
     n = start.size
@@ -278,7 +279,7 @@ def _events(
         "text": pa.nulls(n, pa.string()) if texts is None else pa.array(texts, pa.string()),
         "textId": pa.nulls(n, pa.int64()) if ids is None else pa.array(ids),
         "domainId": pa.array(np.full(n, domain)),
-        "endGlobalTid": pa.nulls(n, pa.int64()) if ended_by is None else pa.array(ended_by),
+        "endGlobalTid": pa.nulls(n, pa.int64()) if ended_by is None else ended_by,
     }
     return pa.table(columns)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -173,6 +174,68 @@ def test_a_command_that_fails_is_said_and_is_no_measure(tmp_path: Path) -> None:
     summary = harness.summarize([{**vars(failed), "floor": None}])
     assert summary["failed"] == 1
     assert summary["wall_s"] is None
+
+
+FAKE_NSYS = """#!/bin/sh
+case "$*" in
+  --version) echo "NVIDIA Nsight Systems version 0.0" ;;
+  *cuda_api_sum*) echo "Time (%)" ;;
+  *nvtx_sum*--quiet*|*--quiet*nvtx_sum*) ;;
+  *nvtx_sum*) echo "SKIPPED: no such data." ;;
+  *cuda_gpu_kern_sum*) sleep 100 ;;
+  *) echo "cannot" >&2; exit 3 ;;
+esac
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell")
+def test_a_peer_is_put_beside_ours_and_its_failures_fail_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = tmp_path / "bin" / "nsys"
+    peer.parent.mkdir()
+    peer.write_text(FAKE_NSYS)
+    peer.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{peer.parent}{os.pathsep}{os.environ['PATH']}")
+    reports = ("cuda_api_sum", "nvtx_sum", "cuda_gpu_kern_sum", "nvtx_kern_sum")
+    wanted = [part for r in reports for part in ("--command", f"stats {r}", "--command", f"nsys stats {r}")]
+    kept = tmp_path / "kept.json"
+    limits = ("--rounds", 2, "--peer-limit", 1, "--folder", tmp_path / "bench", "--keep", kept)
+    printed = tool("run", N, *limits, *wanted)
+    found = json.loads(kept.read_text("utf-8"))
+    assert found["machine"]["peers"]["nsys"] == "NVIDIA Nsight Systems version 0.0"
+    commands = {c["command"]: c for c in found["recordings"][0]["commands"]}
+    titles = list(commands)
+    assert titles[titles.index("stats cuda_api_sum") + 1] == "nsys stats cuda_api_sum"
+    assert all(commands[f"stats {r}"]["failed"] == 0 for r in reports)
+    assert all(run["printed_bytes"] > 100 for r in reports for run in commands[f"stats {r}"]["runs"])
+    said = {r: [run["said"] for run in commands[f"nsys stats {r}"]["runs"]] for r in reports}
+    assert said == {  # what failed in the first round is not run in the second
+        "cuda_api_sum": ["", ""],
+        "nvtx_sum": ["printed nothing: SKIPPED: no such data."],
+        "cuda_gpu_kern_sum": ["ended after 1 s"],
+        "nvtx_kern_sum": ["cannot"],
+    }
+    assert commands["nsys stats cuda_gpu_kern_sum"]["runs"][0]["wall_s"] < 50
+    beside = printed.split("nsysparse beside nsys")[1].splitlines()
+    assert [line.split()[1] for line in beside if line.startswith("  stats ")] == ["cuda_api_sum"]
+    assert "ended after 1 s" in printed
+
+
+def test_a_peer_that_writes_into_a_recording_gets_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = tmp_path / "bin" / "nsys-ai"
+    peer.parent.mkdir()
+    peer.write_text('#!/bin/sh\necho found; echo index >> "$2"; touch here\n')
+    peer.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{peer.parent}{os.pathsep}{os.environ['PATH']}")
+    given = ("--rounds", 2, "--command", "nsys-ai", "--folder", tmp_path / "bench", "--keep", tmp_path / "kept.json")
+    tool("run", N, *given)
+    tool("generate", N, tmp_path / "again.sqlite")
+    (trace,) = (tmp_path / "bench" / "traces").iterdir()
+    assert trace.read_bytes() == (tmp_path / "again.sqlite").read_bytes()
+    assert not list((tmp_path / "bench").glob("work-*"))
+    (row,) = json.loads((tmp_path / "kept.json").read_text("utf-8"))["recordings"][0]["commands"]
+    assert [run["status"] for run in row["runs"]] == [0, 0]
 
 
 @pytest.mark.parametrize("shape", ["default", "deep", "unfinished", "equal"])
