@@ -7,7 +7,7 @@ import re
 import sqlite3
 import statistics
 from contextlib import closing
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 import numpy as np
@@ -178,16 +178,16 @@ def test_figures_against_the_standard_library():
     assert f["Time (%)"].sum() == pytest.approx(100)
 
 
-def test_halves_are_rounded_by_the_exact_value_and_away_from_zero():
+def test_halves_are_rounded_by_the_exact_value_times_away_from_zero_sizes_to_even():
     rng = np.random.default_rng(7)
     values = np.concatenate((
         rng.integers(0, 10**7, 4000) / 20, rng.random(2000) * 10.0 ** rng.integers(-4, 9, 2000), -rng.random(99),
-        [54109.85, 25152.25, 0.05, 0.15, 0.25, 1e12 + 0.05, 0.0, -0.04],
+        [54109.85, 25152.25, 0.05, 0.15, 0.25, 1e12 + 0.05, 0.0, -0.04, 0.0625, 0.1875, 22347.3125],
     ))  # fmt: skip
     frame = pl.DataFrame({"Avg (ns)": values, "Size (MB)": values})
     for column, step in (("Avg (ns)", "0.1"), ("Size (MB)", "0.001")):
-        want = [str(Decimal(float(v)).quantize(Decimal(step), ROUND_HALF_UP)).replace("-0.0", "-0.0") for v in values]
-        want = [w.lstrip("-") if float(w) == 0 else w for w in want]
+        ties = ROUND_HALF_EVEN if "MB" in column else ROUND_HALF_UP
+        want = [str(Decimal(float(v)).quantize(Decimal(step), ties)) for v in values]
         assert printed(frame)[column].to_list() == want
 
 

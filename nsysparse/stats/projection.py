@@ -35,8 +35,13 @@ class Runs:
 
 
 def ranges_of_calls(trace: Trace) -> pl.DataFrame:
-    """The ranges that nsys looks for calls in: those of a thread that did not end on another."""
-    return load_stats_ranges(trace).filter(~pl.col("moved") & pl.col("thread").is_not_null())
+    """The ranges that nsys looks for calls in: those of a thread that did not end on another.
+
+    Where no range has an end there are none.
+    """
+    return load_stats_ranges(trace).filter(
+        ~pl.col("moved") & pl.col("thread").is_not_null() & pl.col("end_ns").is_not_null()
+    )
 
 
 def find_runs(ranges: pl.DataFrame, calls: pl.DataFrame) -> Iterator[Runs]:

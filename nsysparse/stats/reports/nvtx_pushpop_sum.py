@@ -17,7 +17,7 @@ def _rows(trace: Trace) -> pl.DataFrame:
 
 
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
-    return summarize(rows, ["Range"], "Instances")
+    return summarize(rows, ["Range"], "Instances", ["Range"])
 
 
 REPORT = Report(

@@ -16,7 +16,7 @@ def _rows(trace: Trace) -> pl.DataFrame:
 
 
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
-    return summarize(rows, ["Style", "Range"], "Instances")
+    return summarize(rows, ["Style", "Range"], "Instances", ["Range", "Style"])
 
 
 REPORT = Report(
