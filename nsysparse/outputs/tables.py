@@ -54,11 +54,12 @@ def _as_text(values: pl.Series, decimals: int) -> pl.Series:
     size = np.abs(np.where(known, x, 0.0))
     scaled = size * scale
     down = np.floor(scaled)
-    exactly_half = scaled - down == 0.5
-    lost = _lost_by_product(size, float(scale))
-    tie_up = (down % 2 == 1) if decimals == SIZE_DECIMALS else True
-    half_up = (lost > 0) | ((lost == 0) & tie_up)
-    up = np.where(exactly_half, half_up, scaled - down > 0.5)
+    part = scaled - down
+    up = part > 0.5
+    half = np.flatnonzero(part == 0.5)  # by what the product was rounded to: the value itself may be off the middle
+    lost = _lost_by_product(size[half], float(scale))
+    away = down[half] % 2 == 1 if decimals == SIZE_DECIMALS else np.bool_(True)
+    up[half] = (lost > 0) | ((lost == 0) & away)
     whole = (down + up).astype(np.int64)
     parts = pl.DataFrame({"whole": whole // scale, "digits": whole % scale, "below": x < 0})
     sign = pl.when("below").then(pl.lit("-")).otherwise(pl.lit(""))
