@@ -36,7 +36,7 @@ class Analysis:
     Attributes:
         trace: Facts of the file: ``name``, ``kind``, ``size_bytes``, ``release``, ``schema``, ``session_start_utc_ns``.
         options: What was asked for.
-        work: The joined recording.
+        work: The joined recording, as :meth:`nsysparse.joins.work.Work.accounted` leaves it.
         devices: One account a device, in the order of their numbers.
         integrity: Whether the recording can be trusted.
         coverage: See :func:`nsysparse.coverage.measure_coverage`.
@@ -92,6 +92,7 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     integrity = check_recording(trace, work)
     work = replace(work, calls=work.calls.without_ids())
     accounts = _account(trace, work, chosen, options, integrity, progress)
+    work = work.accounted()
     give_back()
     ruled, stacks, call_paths = _judge(trace, work, accounts, options, integrity, progress)
     return Analysis(
@@ -126,6 +127,7 @@ def _account(
         mine = account_for(row, options, common)
         if mine is None and options.devices:
             raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
+        give_back()
         return mine and mine.put_on(trace.shelf)  # where every time on it is missing, the clock check says so
 
     at_once = worth_at_once(work.devices.height, sum(getattr(work, t).height for t in GPU_TABLES), trace.shelf.at_once)

@@ -38,7 +38,7 @@ def state_verdict(
     sentences = []
     if not accounts:
         sentences.append(_nothing(work))
-    for account in sorted(accounts, key=lambda a: (-a.busy.everything.length, a.number))[:2]:
+    for account in sorted(accounts, key=lambda a: (-a.figures()["busy_ns"], a.number))[:2]:
         sentences.append(_where_time_went(account))
         mine = [f for f in findings if f.device == account.number and f.rule != "recording"]
         if any(f.severity > Severity.INFO for f in mine):

@@ -11,7 +11,7 @@ from traces import NAMES, trace_path
 
 from nsysparse.accounting.nvtx import project_ranges
 from nsysparse.integrity import Status
-from nsysparse.joins.api import load_calls
+from nsysparse.joins.work import load_work
 from nsysparse.source import open_trace
 
 # The same programs counted by a census in separate runs: kernels, HtoD, DtoH, other (copies, bytes), memsets.
@@ -162,10 +162,9 @@ def test_host_in_copy_or_sync_equals_plain_sql(analysis_of, name, window):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_operation_has_its_one_call(analysis_of, name):
-    work = analysis_of(name, "whole").work
+def test_every_operation_has_its_one_call(name):
     with open_trace(trace_path(name)) as trace:
-        calls = load_calls(trace)  # with their ids
+        work = load_work(trace)  # with their ids
     for kind in KINDS:
         frame = getattr(work, kind)
         expected = (
@@ -178,7 +177,7 @@ def test_every_operation_has_its_one_call(analysis_of, name):
         )
         assert (frame.height, (frame["end_ns"] - frame["start_ns"]).sum() or None) == expected[0]
         assert frame["call"].null_count() == 0
-        ids = calls.at(frame["call"].to_numpy())["correlation"]
+        ids = work.calls.at(frame["call"].to_numpy())["correlation"]
         assert (ids == frame["correlation"]).all()
 
 

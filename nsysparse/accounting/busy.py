@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,6 @@ class Busy:
         window: The window.
         by_kind: Union of each kind of work, clipped to the window.
         compute: Kernels and graph spans: what hides a copy. (A graph span stands for kernels that are not there.)
-        everything: Union of all kinds.
         exposed: Copies outside compute.
         held_up: The part of ``exposed`` in which a kernel had been submitted and had not started.
     """
@@ -34,9 +34,17 @@ class Busy:
     window: Window
     by_kind: dict[str, Intervals]
     compute: Intervals
-    everything: Intervals
     exposed: Intervals
     held_up: Intervals
+
+    @cached_property
+    def everything(self) -> Intervals:
+        """Union of all kinds: nearly as long as ``compute``, and so not kept past :meth:`forget`."""
+        return _everything(self.compute, self.by_kind)
+
+    def forget(self) -> None:
+        """Give back what is worked out again for whoever asks."""
+        self.__dict__.pop("everything", None)
 
     @property
     def idle(self) -> Intervals:
@@ -50,7 +58,7 @@ class Busy:
             return Intervals(shelf.put_array(s.start), shelf.put_array(s.end))
 
         by_kind = {kind: put(union) for kind, union in self.by_kind.items()}
-        return Busy(self.window, by_kind, put(self.compute), put(self.everything), put(self.exposed), put(self.held_up))
+        return Busy(self.window, by_kind, put(self.compute), put(self.exposed), put(self.held_up))
 
     def summary(self) -> dict[str, Any]:
         """Lengths in ns, and shares of the window; the names that every output uses."""
@@ -79,17 +87,21 @@ def measure_busy(work: Work, windows: Iterable[Window]) -> list[Busy]:
     """Unions of one device's work within some windows: made once, and clipped. Never a sum over streams."""
     by_kind = {kind: union_of_rows(getattr(work, kind)) for kind in KINDS}
     compute = by_kind["kernels"] | by_kind["graphs"]
-    everything = Intervals.any_of((compute, by_kind["copies"], by_kind["memsets"], by_kind["migrations"]))
+    everything = _everything(compute, by_kind)
     exposed = by_kind["copies"] - compute
     held_up = exposed & _pending(work)
-    return [
-        Busy(
-            window,
-            {kind: union.clip(window.start_ns, window.end_ns) for kind, union in by_kind.items()},
-            *(s.clip(window.start_ns, window.end_ns) for s in (compute, everything, exposed, held_up)),
-        )
-        for window in windows
-    ]
+    measured = []
+    for window in windows:
+        low, high = window.start_ns, window.end_ns
+        within = {kind: union.clip(low, high) for kind, union in by_kind.items()}
+        busy = Busy(window, within, *(union.clip(low, high) for union in (compute, exposed, held_up)))
+        busy.__dict__["everything"] = everything.clip(low, high)  # known already
+        measured.append(busy)
+    return measured
+
+
+def _everything(compute: Intervals, by_kind: dict[str, Intervals]) -> Intervals:
+    return Intervals.any_of((compute, by_kind["copies"], by_kind["memsets"], by_kind["migrations"]))
 
 
 def union_of_rows(frame: pl.DataFrame) -> Intervals:

@@ -145,6 +145,7 @@ def weigh(work: Work, accounts: Sequence[DeviceAccount], stacks: Stacks, folded:
     rows = _grouped(pl.concat([_EMPTY, *grouped], how="diagonal")).select(
         *KEY, *(pl.col(c).fill_null(0) for c in COLUMNS if c not in KEY)
     )
+    del found, grouped  # all of it is in the rows
     length = sum(a.window.length_ns for a in accounts)
     return Weighed(rows.sort(KEY, nulls_last=True), attributed, measure_os_stacks(in_os), (low, high), length)
 

@@ -33,7 +33,7 @@ from nsysparse.accounting.windows import (
 )
 from nsysparse.errors import UsageError
 from nsysparse.intervals import Intervals, times
-from nsysparse.joins.work import Work
+from nsysparse.joins.work import Work, accounted_rows
 from nsysparse.nulls import filled, given
 from nsysparse.shelf import Shelf
 from nsysparse.source import Trace
@@ -230,8 +230,8 @@ def account_for(row: dict[str, Any], options: Options, common: Common) -> Device
         loading=find_loading(work),
         startup=find_startup(work, window),
         requests=requests,
-        ran=inside.kernels.drop("sm_fill"),
-        copies=inside.copies,
+        ran=accounted_rows(inside.kernels).drop("sm_fill"),
+        copies=accounted_rows(inside.copies),
         idling=Gaps.of(gaps),
         sm_fill=running.mean_fill(inside.kernels, busy),
         timeline=bin_window(inside.copies, busy),

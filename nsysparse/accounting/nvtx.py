@@ -10,6 +10,7 @@ from nsysparse.accounting.grouping import add_up, number_rows
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Index, Times
 from nsysparse.joins.nesting import FOREVER
+from nsysparse.joins.order import count_codes
 from nsysparse.joins.ranges import BY_THREAD, IN_TIME, NO_RANGE
 from nsysparse.joins.work import Work
 from nsysparse.nulls import filled, masked
@@ -42,7 +43,7 @@ def table_paths(work: Work, inside: Inside, busy: Busy, chosen: pl.Series, rank:
     order = np.lexsort((np.array([FOUND_BY.index(b) for b in by], np.int64), rank[path]))
     keys, path, mine = keys[order], path[order], mine[order]
     ranges = work.ranges.frame["path"].to_numpy()[(work.ranges.frame["push_pop"] & chosen).to_numpy()]
-    instances = np.bincount(ranges, minlength=paths.height)[path]
+    instances = count_codes(ranges, paths.height)[path]
     # A path that only holds other paths has no operations of its own, but has totals.
     figures = {f: np.where(mine >= 0, values[mine], 0) for f, values in own.items()}
     return pl.DataFrame(

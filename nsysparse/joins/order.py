@@ -72,7 +72,7 @@ def rows_by(keys: pl.Series) -> Iterator[tuple[int, slice | Index]]:
         yield key, known[rows]
 
 
-def count_codes(codes: Codes, count: int) -> Index:
+def count_codes(codes: npt.NDArray[np.integer[Any]], count: int) -> Index:
     """How often each of ``count`` numbers is there; numpy counts in 64 bits, and so a piece at a time."""
     pieces = (codes[low : low + PIECE_ROWS] for low in range(0, codes.size, PIECE_ROWS))
     return sum((np.bincount(piece, minlength=count) for piece in pieces), np.zeros(count, np.int64))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -31,6 +32,8 @@ KEPT_WIDE = (
     *("start_ns", "end_ns", "bytes", "process", "kind", "src_kind", "dst_kind", "src_ordinal", "dst_ordinal"),
     *("cause", "address", "copy_count", "memory_kind", "graph"),
 )
+# What nothing asks for once operations are joined to their calls and accounted for.
+SPENT = ("correlation", "block_x", "block_y", "block_z", "registers", "static_shared_bytes", "dynamic_shared_bytes")
 JOINED = ("device", "start_ns", "end_ns", "stream", "process", "call", "thread", "path", "path_by")
 
 
@@ -80,10 +83,23 @@ class Work:
             parts.append(frame.select(*JOINED, size, pl.lit(kind).cast(pl.Categorical).alias("kind")))
         return pl.concat(parts, how="vertical_relaxed")
 
+    def accounted(self) -> Work:
+        """The same with operations as :func:`accounted_rows` leaves them, and calls without their correlation."""
+        parts: dict[str, Any] = {n: accounted_rows(getattr(self, n)) for n in GPU_TABLES}
+        return replace(self, **parts, calls=self.calls.without_ids())
+
     def on(self, device: int) -> Work:
         """The part of the work that ran on one device, not a copy; calls and ranges stay whole."""
         parts = {n: getattr(self, n).slice(*self._by_device[n].get(device, (0, 0))) for n in FRAMES}
         return replace(self, **parts)
+
+
+def accounted_rows(frame: pl.DataFrame) -> pl.DataFrame:
+    """Operations without the columns SPENT; of ``graph_node`` it is left whether it is given (1 or NULL)."""
+    frame = frame.drop(SPENT, strict=False)
+    if "graph_node" not in frame.columns:
+        return frame
+    return frame.with_columns(graph_node=pl.when(pl.col("graph_node").is_not_null()).then(pl.lit(1, pl.Int8)))
 
 
 def _runs(column: pl.Series) -> dict[int, tuple[int, int]]:

@@ -246,6 +246,6 @@ def busiest(devices: list[DeviceView], most: int) -> list[DeviceView]:
     """The busiest of some devices, in the order that they had."""
     if len(devices) <= most:
         return devices
-    ranked = sorted(devices, key=lambda d: (-d.account.busy.everything.length, d.account.number))[:most]
+    ranked = sorted(devices, key=lambda d: (-d.account.figures()["busy_ns"], d.account.number))[:most]
     chosen = {d.account.number for d in ranked}
     return [d for d in devices if d.account.number in chosen]

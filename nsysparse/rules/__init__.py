@@ -26,6 +26,7 @@ from nsysparse.findings import Failed, Finding, Outcome, Quiet, Skipped
 from nsysparse.integrity import Verdict
 from nsysparse.intervals import Intervals
 from nsysparse.joins.work import Work
+from nsysparse.memory import give_back
 from nsysparse.rules._evidence import Found
 from nsysparse.rules._recording import Recording
 from nsysparse.rules._scene import Scene
@@ -35,6 +36,7 @@ from nsysparse.source import Trace
 from nsysparse.stacks.load import Stacks
 
 UNEXPLAINED, LOADING, STARTUP = "no finding", "model loading", "start-up"
+MANY = 2_000_000  # operations of a device from which on what rules hold of it counts for more than a free core
 Said = Found | Skipped | Quiet | Failed
 
 # What a rule can need, how to tell that it is not there, and what to say then.
@@ -118,11 +120,12 @@ def run_rules(
     def judge(scene: Scene) -> tuple[list[Outcome], list[tuple[int, str, int, float]]]:
         split = _split(_on_device(by_device, scene), scene, rest)
         scene.forget()
+        give_back()
         return split
 
-    at_once = worth_at_once(
-        len(scenes), sum(s.account.ran.height + s.account.copies.height for s in scenes), trace.shelf.at_once
-    )
+    operations = sum(s.account.ran.height + s.account.copies.height for s in scenes)
+    most = 1 if operations > len(scenes) * MANY else trace.shelf.at_once
+    at_once = worth_at_once(len(scenes), operations, most)
     for split, rows in side_by_side(judge, scenes, at_once):
         outcomes += split
         lost += rows

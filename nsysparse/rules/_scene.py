@@ -59,6 +59,7 @@ class Scene:
         """Give back what takes memory once the device is judged; whoever asks for it again gets it worked out again."""
         self.found.clear()
         self.claimed = Intervals.none()
+        self.account.busy.forget()
         for name in ("turns", "marks", "copies", "lost", "device_idle", "idle"):
             self.__dict__.pop(name, None)
 

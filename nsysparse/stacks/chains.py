@@ -106,9 +106,9 @@ class Lists:
 
 
 def joined(parts: list[Lists]) -> Lists:
-    """Row by row, the parts' lists one after another."""
+    """Row by row, the parts' lists one after another; their elements fit into 32 bits."""
     length = sum((p.length for p in parts), np.zeros(len(parts[0]), np.int64))
-    result = Lists.of_lengths(length, np.empty(int(length.sum()), np.int64))
+    result = Lists.of_lengths(length, np.empty(int(length.sum()), np.int32))
     at = result.start[:-1].copy()
     for part in parts:
         n = part.length
@@ -126,7 +126,9 @@ def _before(marked: npt.NDArray[np.bool_]) -> Index:
 def _spread(begin: Index, length: Index) -> Index:
     """begin[i], begin[i] + 1, ... (length[i] of them), for all i."""
     total = np.concatenate((np.zeros(1, np.int64), np.cumsum(length)))
-    return np.arange(total[-1]) + np.repeat(begin - total[:-1], length)
+    place: Index = np.repeat(begin - total[:-1], length)
+    place += np.arange(total[-1])
+    return place
 
 
 class Chains:
