@@ -99,8 +99,13 @@ def test_the_order_of_launches_with_equal_averages(builder, tmp_path):
     )):  # fmt: skip
         at = 100 * i
         builder.launch(global_id(pid, tid), (at, at + 5), (at + 20, at + 30), kernel, api=api, demangled=kernel)
+    for pid, launches in ((300, 8), (50, 9)):  # 30.125 and 30.111 on average: both are 30.1
+        for i in range(launches):
+            at = 1000 + 100 * i
+            builder.launch(global_id(pid, pid), (at, at + 5), (at + 20, at + 30 + (i == 0)), "e", demangled="e")
     lines = [line.split(",") for line in printed(builder.write(tmp_path / "t.sqlite"), "cuda_kern_exec_sum")[1:]]
-    assert [(c[0], c[1], c[-2], c[-1]) for c in lines] == [
+    assert [(c[0], c[5]) for c in lines[:2]] == [("50", "30.1"), ("300", "30.1")]
+    assert [(c[0], c[1], c[-2], c[-1]) for c in lines[2:]] == [
         ("100", "100", "cudaGraphLaunch_v10000", "z"),
         ("100", "100", "cudaLaunchKernel", "a"),
         ("100", "100", "cudaLaunchKernel", "b"),

@@ -43,8 +43,8 @@ def _shape(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("queue").count().cast(pl.Int64).alias("QCount"),
         *(e for column, prefix in measures.items() for e in statistics(column, prefix=prefix)),
     )
-    descending = [True, *(False for _ in KEYS)]
-    table = table.sort("TAvg (ns)", *KEYS, descending=descending, maintain_order=True)
+    average = pl.col("TAvg (ns)").round(1, mode="half_away_from_zero")  # nsys orders by what it prints
+    table = table.sort(average, *KEYS, descending=[True, *(False for _ in KEYS)], maintain_order=True)
     return table.select(*KEYS[:3], pl.exclude(KEYS), *KEYS[3:])
 
 
