@@ -18,6 +18,7 @@ import polars as pl
 from nsysparse.stats.report import Table
 
 DECIMALS, SIZE_DECIMALS = 1, 3
+ADDRESS = "Virtual Address"
 
 
 def decimals_of(column: str) -> int:
@@ -27,7 +28,15 @@ def decimals_of(column: str) -> int:
 
 def printed(frame: pl.DataFrame) -> pl.DataFrame:
     """Every cell as nsys's CSV prints it."""
-    return frame.select(_fixed(c, decimals_of(c)) if t.is_float() else pl.col(c) for c, t in frame.schema.items())
+    return frame.select(_cells(c, t) for c, t in frame.schema.items())
+
+
+def _cells(column: str, kind: pl.DataType) -> pl.Expr:
+    if kind.is_float():
+        return _fixed(column, decimals_of(column))
+    if column.endswith(ADDRESS):
+        return pl.col(column).map_elements(hex, return_dtype=pl.String)
+    return pl.col(column)
 
 
 def _fixed(column: str, decimals: int) -> pl.Expr:
@@ -35,17 +44,24 @@ def _fixed(column: str, decimals: int) -> pl.Expr:
 
 
 def _as_text(values: pl.Series, decimals: int) -> pl.Series:
-    """Text with fixed decimals, rounded as SQLite's ROUND does: by the exact value of the double, ties away from 0."""
+    """Text with fixed decimals, rounded by the exact value of the double.
+
+    nsys rounds times and shares with SQLite's ROUND, ties away from 0, and sizes with Python's format, ties to even.
+    """
     scale: int = 10**decimals
     x = values.cast(pl.Float64).fill_null(np.nan).to_numpy()
     known = np.isfinite(x)
     size = np.abs(np.where(known, x, 0.0))
     scaled = size * scale
     down = np.floor(scaled)
-    exactly_half = scaled - down == 0.5
-    up = np.where(exactly_half, _lost_by_product(size, float(scale)) >= 0, scaled - down > 0.5)
+    part = scaled - down
+    up = part > 0.5
+    half = np.flatnonzero(part == 0.5)  # by what the product was rounded to: the value itself may be off the middle
+    lost = _lost_by_product(size[half], float(scale))
+    away = down[half] % 2 == 1 if decimals == SIZE_DECIMALS else np.bool_(True)
+    up[half] = (lost > 0) | ((lost == 0) & away)
     whole = (down + up).astype(np.int64)
-    parts = pl.DataFrame({"whole": whole // scale, "digits": whole % scale, "below": (x < 0) & (whole > 0)})
+    parts = pl.DataFrame({"whole": whole // scale, "digits": whole % scale, "below": x < 0})
     sign = pl.when("below").then(pl.lit("-")).otherwise(pl.lit(""))
     text = sign + pl.col("whole").cast(pl.String) + "." + pl.col("digits").cast(pl.String).str.zfill(decimals)
     return parts.select(pl.when(pl.Series(known)).then(text)).to_series().rename(values.name)

@@ -21,12 +21,13 @@ class CutTrace(Trace):
 
     Attributes:
         notes: What must be said under every table.
+        whole: All of it.
         window: Start and end, ns; None for all.
     """
 
     def __init__(self, whole: Trace, devices: Sequence[int], window: tuple[int, int] | None) -> None:
         super().__init__(whole.backend)
-        self._whole, self.window = whole, window
+        self.whole, self.window = whole, window
         self._keys = find_devices(whole)[1].filter(pl.col("device").is_in(list(devices))) if devices else None
         self._kept: dict[str, pl.Series] = {}
         self.notes = _said(devices, window)
@@ -34,7 +35,7 @@ class CutTrace(Trace):
     def frame(self, name: str) -> pl.DataFrame:
         """A canonical table, as far as it is part of this."""
         if name not in self._frames:
-            frame = self._whole.frame(name)
+            frame = self.whole.frame(name)
             kept = self._mask(name, frame)
             self._frames[name] = frame if kept is None else frame.filter(kept)
             if kept is not None:
@@ -60,7 +61,7 @@ class CutTrace(Trace):
         if self.window is None or not {"start_ns", "end_ns"} <= set(frame.columns):
             return None
         inside = self._inside(frame)
-        if name == "nvtx":  # rows without an end register names
+        if name == "nvtx":  # rows without an end register names, or are of ranges that end later
             return inside | frame["end_ns"].is_null()
         return inside | self._sent(frame) if name == "api" else inside
 
@@ -120,6 +121,21 @@ def cut_trace(trace: Trace, devices: Sequence[int] = (), asked: str | None = Non
         return trace
     _, window = cut_work(load_work(trace), devices, asked)
     return CutTrace(trace, devices, window)
+
+
+def whole_of(trace: Trace) -> Trace:
+    """The recording of which this is a part, or itself."""
+    return trace.whole if isinstance(trace, CutTrace) else trace
+
+
+def overlapping(trace: Trace, ranges: pl.DataFrame) -> pl.DataFrame:
+    """The ranges that overlap the part's window; one whose end is NULL never ends."""
+    window = trace.window if isinstance(trace, CutTrace) else None
+    if window is None:
+        return ranges
+    return ranges.filter(
+        (pl.col("start_ns") < window[1]) & (pl.col("end_ns").is_null() | (pl.col("end_ns") > window[0]))
+    )
 
 
 def kept_rows(trace: Trace, name: str, values: pl.Series) -> pl.Series:

@@ -56,15 +56,23 @@ def without_version(name: pl.Expr) -> pl.Expr:
     return name.str.replace(r"_v.{4}$", "")
 
 
-def extra_column(trace: Trace, table: str, column: str, name: str) -> pl.Series:
-    """A column that the canonical table lacks, in its row order; NULL for 0 and where the export has none."""
+def extra_column(trace: Trace, table: str, column: str, name: str, zero: int | None = None) -> pl.Series:
+    """A column that the canonical table lacks, in its row order; NULL for 0 and where the export has none.
+
+    Args:
+        trace: The recording.
+        table: A canonical table.
+        column: The column's name in the export.
+        name: Its new name.
+        zero: What is put for 0.
+    """
     source = schema.TABLES[table].source(trace.tables)
     if source is None or column not in trace.tables[source]:
         return pl.Series(name, [], pl.Int64).extend_constant(None, trace.frame(table).height)
     arrow = trace.backend.read(source, {name: (column, "int")})
     values = pl.from_arrow(arrow.column(name))
     assert isinstance(values, pl.Series)
-    replaced: pl.Series = kept_rows(trace, table, values).replace(0, None).alias(name)
+    replaced: pl.Series = kept_rows(trace, table, values).replace(0, zero).alias(name)
     return replaced
 
 

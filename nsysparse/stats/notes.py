@@ -42,7 +42,8 @@ def nested_ranges(shown: Shown) -> str:
 
 
 def _times(rows: pl.DataFrame) -> tuple[int, int, int]:
-    """Sum, union and span of the listed events, ns."""
+    """Sum, union and span of the listed events, ns; those without an end have none."""
+    rows = rows.filter(pl.col("end_ns").is_not_null())
     union = Intervals.union_of(rows["start_ns"], rows["end_ns"])
     if not len(union):
         return 0, 0, 0
@@ -110,16 +111,19 @@ def throughput_rounding(shown: Shown) -> str:
 
 
 def unfinished_ranges(shown: Shown) -> str:
-    """Ranges that never ended have no length."""
+    """Ranges that never ended are given an end."""
     kinds = [schema.NVTX_PUSH_POP, schema.NVTX_START_END]
     open_range = pl.col("type").is_in(kinds) & pl.col("end_ns").is_null()
     n = sum(t.frame("nvtx").filter(open_range).height for t in shown.traces)
-    return f"{units.count(n)} ranges that never ended are left out." if n else ""
+    if not n:
+        return ""
+    return f"{units.count(n)} ranges never ended: they count up to the last instant that the NVTX events know of."
 
 
 def moved_ranges(shown: Shown) -> str:
     """Ranges that end on another thread."""
-    moved = pl.col("end_thread").is_not_null() & (pl.col("end_thread") != pl.col("thread"))
+    kinds = [schema.NVTX_PUSH_POP, schema.NVTX_START_END]
+    moved = pl.col("type").is_in(kinds) & pl.col("end_thread").is_not_null()
     n = sum(t.frame("nvtx").filter(moved).height for t in shown.traces)
     return f"{units.count(n)} ranges that ended on another thread are dropped, and so is their work." if n else ""
 

@@ -18,7 +18,8 @@ from nsysparse.intervals import Times
 from nsysparse.joins.nesting import Nesting
 from nsysparse.source import Trace
 from nsysparse.stats.events import load_api
-from nsysparse.stats.ranges import load_stats_ranges, with_tree
+from nsysparse.stats.ranges import load_stats_ranges
+from nsysparse.stats.tree import with_tree
 
 Index = npt.NDArray[np.int64]
 
@@ -31,6 +32,16 @@ class Runs:
     calls: Index
     low: Index
     high: Index
+
+
+def ranges_of_calls(trace: Trace) -> pl.DataFrame:
+    """The ranges that nsys looks for calls in: those of a thread that did not end on another.
+
+    Where no range has an end there are none.
+    """
+    return load_stats_ranges(trace).filter(
+        ~pl.col("moved") & pl.col("thread").is_not_null() & pl.col("end_ns").is_not_null()
+    )
 
 
 def find_runs(ranges: pl.DataFrame, calls: pl.DataFrame) -> Iterator[Runs]:
@@ -68,11 +79,11 @@ def project(trace: Trace) -> pl.DataFrame:
     """Ranges with the GPU work that was sent from inside them.
 
     Returns:
-        As :func:`nsysparse.stats.ranges.with_tree`, only ranges with work (and the tree is made of those), plus
+        As :func:`nsysparse.stats.tree.with_tree`, only ranges with work (and the tree is made of those), plus
         ``gpu_start_ns``, ``gpu_end_ns``, ``operations`` (calls that sent work: a graph's launch is one). Ranges that
         ended on another thread are left out. All of this is as nsys has it.
     """
-    ranges = load_stats_ranges(trace).filter(~pl.col("moved"))
+    ranges = ranges_of_calls(trace)
     calls = _innermost(_calls_with_work(trace))
     n = ranges.height
     first, last = np.full(n, np.iinfo(np.int64).max), np.full(n, np.iinfo(np.int64).min)

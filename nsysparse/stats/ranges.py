@@ -1,38 +1,45 @@
-"""NVTX ranges as nsys's reports list them: names with their domain, and their nesting on a thread."""
+"""NVTX ranges as nsys's reports list them: names with their domain, and an end for those that never ended."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import polars as pl
 
 from nsysparse import schema
-from nsysparse.joins.nesting import Nesting
 from nsysparse.joins.ranges import domain_names
 from nsysparse.source import Trace
-from nsysparse.stats.cut import row_numbers
+from nsysparse.stats.cut import overlapping, row_numbers, whole_of
 from nsysparse.stats.events import duration
 
-# NVTX's own types and those of the older text format.
-PUSH_POP, START_END = (59, 70), (60, 71)
+PUSH_POP, START_END = "PushPop", "StartEnd"
+STYLES = {PUSH_POP: (59, 70), START_END: (60, 71)}  # NVTX's own types and those of the older text format
 
 
-def load_stats_ranges(trace: Trace) -> pl.DataFrame:
-    """Finished ranges, in the order of the export.
+def load_stats_ranges(
+    trace: Trace, styles: Collection[str] = (PUSH_POP, START_END), closed_by_all: bool = False
+) -> pl.DataFrame:
+    """Ranges, in the order of the export. One that never ended ends, as nsys has it, at the last instant it knows of.
+
+    Args:
+        trace: The recording.
+        styles: Which ranges.
+        closed_by_all: Whether that instant is the last of all NVTX events, or of ranges of these styles. nsys's
+            summaries by name do the one, all its other reports the other.
 
     Returns:
         ``id`` (row number in the export, from 1), ``start_ns``, ``end_ns``, ``duration``, ``thread``, ``pid``, ``tid``,
-        ``Range`` (domain, colon, text), ``Style`` (PushPop or StartEnd), ``moved`` (ended on another thread).
+        ``Range`` (domain, colon, text), ``Style``, ``moved`` (ended on another thread). Where no event at all has an
+        end, ``end_ns`` and ``duration`` are NULL.
     """
+    types = [number for style in styles for number in STYLES[style]]
+    last = _last_instant(whole_of(trace).frame("nvtx"), None if closed_by_all else types)
     events = trace.frame("nvtx").with_columns(row_numbers(trace, "nvtx").alias("id"))
-    style = (
-        pl.when(pl.col("type").is_in(PUSH_POP))
-        .then(pl.lit("PushPop"))
-        .when(pl.col("type").is_in(START_END))
-        .then(pl.lit("StartEnd"))
-        .cast(pl.Categorical)
+    ranges = events.filter(pl.col("type").is_in(types)).with_columns(
+        pl.col("end_ns").fill_null(last), process=schema.process_of(pl.col("thread"))
     )
-    ranges = events.with_columns(style.alias("Style"), process=schema.process_of(pl.col("thread")))
-    ranges = ranges.filter(pl.col("Style").is_not_null() & pl.col("end_ns").is_not_null())
-    ranges = _with_names(ranges, trace)
+    ranges = _with_names(overlapping(trace, ranges), trace)
+    push_pop = pl.col("type").is_in(STYLES[PUSH_POP])
     return ranges.select(
         pl.col("id").cast(pl.Int64),
         "start_ns",
@@ -42,9 +49,19 @@ def load_stats_ranges(trace: Trace) -> pl.DataFrame:
         schema.pid_of(pl.col("thread")).alias("pid"),
         schema.tid_of(pl.col("thread")).alias("tid"),
         "Range",
-        "Style",
-        (pl.col("end_thread").is_not_null() & (pl.col("end_thread") != pl.col("thread"))).alias("moved"),
+        pl.when(push_pop).then(pl.lit(PUSH_POP)).otherwise(pl.lit(START_END)).cast(pl.Categorical).alias("Style"),
+        pl.col("end_thread").is_not_null().alias("moved"),
     )
+
+
+def _last_instant(events: pl.DataFrame, types: Collection[int] | None) -> pl.Expr:
+    """Latest start or end of the events of these types; NULL where none of them has an end."""
+    if types is not None:
+        events = events.filter(pl.col("type").is_in(types))
+    start, end = events["start_ns"].max(), events["end_ns"].max()
+    if not isinstance(start, int) or not isinstance(end, int):
+        return pl.lit(None, pl.Int64)
+    return pl.lit(max(start, end), pl.Int64)
 
 
 def _with_names(ranges: pl.DataFrame, trace: Trace) -> pl.DataFrame:
@@ -57,42 +74,3 @@ def _with_names(ranges: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     text = pl.coalesce("value", pl.col("text").str.split("\x00").list.first(), pl.lit(""))
     names = names.select(*key, pl.concat_str(domain, pl.lit(":"), text).cast(pl.Categorical).alias("Range"))
     return ranges.join(names, on=key, how="left", maintain_order="left", nulls_equal=True)
-
-
-def with_tree(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Add each range's place among those of its thread.
-
-    Returns:
-        The ranges with ``parent`` (id, NULL for an outermost one), ``level`` (0 outermost), ``children``,
-        ``children_ns`` (time of its direct children) and ``stack`` (ids from the outermost one, ``:1:4:9``).
-    """
-    nesting = Nesting(ranges["thread"], ranges["start_ns"], ranges["end_ns"])
-    inside = nesting.row >= 0
-    above = nesting.row[nesting.parent[inside]]
-    tree = pl.DataFrame({"row": nesting.row[inside], "above": above, "level": nesting.depth[inside] - 1})
-    ids = ranges.select("id", "duration").with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
-    tree = tree.join(ids, on="row", how="left")
-    tree = tree.join(ids.select(above="row", parent="id"), on="above", how="left")
-    children = tree.group_by("parent").agg(
-        pl.len().cast(pl.Int64).alias("children"), pl.col("duration").sum().alias("children_ns")
-    )
-    tree = tree.select("id", "parent", "level").join(
-        children.filter(pl.col("parent").is_not_null()), left_on="id", right_on="parent", how="left"
-    )
-    tree = tree.with_columns(pl.col("children", "children_ns").fill_null(0))
-    return ranges.join(_with_stack(tree), on="id", how="left", maintain_order="left")
-
-
-def _with_stack(tree: pl.DataFrame) -> pl.DataFrame:
-    """Add ``stack``, level by level: as many joins as the ranges are deep."""
-    above = pl.DataFrame(schema={"id": pl.Int64, "stack": pl.String})
-    done = []
-    deepest = tree["level"].max()
-    for level in range(deepest + 1 if isinstance(deepest, int) else 0):
-        here = tree.filter(pl.col("level") == level).join(
-            above.rename({"id": "parent", "stack": "above"}), on="parent", how="left"
-        )
-        here = here.with_columns(stack=pl.format("{}:{}", pl.col("above").fill_null(""), "id")).drop("above")
-        done.append(here)
-        above = here.select("id", "stack")
-    return pl.concat(done) if done else tree.with_columns(stack=pl.lit(None, pl.String))

@@ -12,7 +12,7 @@ import polars as pl
 from nsysparse import schema
 from nsysparse.intervals import Intervals, Times, times
 from nsysparse.source import Trace
-from nsysparse.stats.engine import BYTES_PER_MB
+from nsysparse.stats.engine import megabytes
 from nsysparse.stats.events import load_api, load_memory
 
 TOP = 50  # rows that nsys analyze prints
@@ -88,7 +88,7 @@ def memory_table(rows: pl.DataFrame, kinds: dict[str, str]) -> pl.DataFrame:
         pl.col("duration").alias("Duration (ns)"),
         pl.col("start_ns").alias("Start (ns)"),
         *(pl.col(c).alias(name) for c, name in kinds.items()),
-        (pl.col("bytes") / BYTES_PER_MB).alias("Bytes (MB)"),
+        megabytes(pl.col("bytes")).alias("Bytes (MB)"),
         pl.col("pid").alias("PID"),
         pl.col("ordinal").alias("Device ID"),
         pl.col("context").alias("Context ID"),

@@ -25,7 +25,7 @@ def _rows(trace: Trace) -> pl.DataFrame:
 
 
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
-    return summarize(rows, ["Category", "Operation"], "Instances")
+    return summarize(rows, ["Category", "Operation"], "Instances", ["Operation", "Category"])
 
 
 REPORT = Report(

@@ -12,12 +12,12 @@ from nsysparse.stats.report import Report
 
 
 def _rows(trace: Trace) -> pl.DataFrame:
-    return load_api(trace).select("api", "duration", "event_class", "start_ns", "end_ns")
+    return load_api(trace).select("api", "name_id", "duration", "event_class", "start_ns", "end_ns")
 
 
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
     # The groups are those of the full name: a function is listed once for each variant of its name.
-    table = summarize(rows, ["api"], "Num Calls")
+    table = summarize(rows, ["api"], "Num Calls", ["name_id"])
     return table.with_columns(without_version(pl.col("api")).alias("Name")).drop("api")
 
 

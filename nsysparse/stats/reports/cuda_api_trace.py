@@ -7,14 +7,15 @@ import polars as pl
 from nsysparse import schema
 from nsysparse.source import Trace
 from nsysparse.stats import notes
-from nsysparse.stats.events import TEXT, load_api, with_text
+from nsysparse.stats.events import TEXT, extra_column, load_api, with_text
 from nsysparse.stats.report import Report, as_is
 
 
 def _rows(trace: Trace) -> pl.DataFrame:
     threads = with_text(trace.frame("threads"), trace, "name_id", thread_name=TEXT)
-    named = threads.select("thread", "thread_name").unique("thread", keep="first", maintain_order=True)
-    calls = load_api(trace, "return_value").join(named, on="thread", how="left", maintain_order="left")
+    named = threads.select("thread", "thread_name", extra_column(trace, "threads", "priority", "priority", zero=0))
+    # A call of a thread with two names has two rows, as in nsys's plain join.
+    calls = load_api(trace, "return_value").join(named, on="thread", how="left", maintain_order="left_right")
     return calls.sort("start_ns", maintain_order=True).select(
         pl.col("start_ns").alias("Start (ns)"),
         pl.col("duration").alias("Duration (ns)"),
@@ -23,7 +24,7 @@ def _rows(trace: Trace) -> pl.DataFrame:
         pl.col("correlation").alias("CorrID"),
         schema.pid_of(pl.col("thread")).alias("Pid"),
         schema.tid_of(pl.col("thread")).alias("Tid"),
-        pl.lit(None, pl.Int64).alias("T-Pri"),
+        pl.col("priority").alias("T-Pri"),
         pl.col("thread_name").alias("Thread Name"),
         "event_class",
     )
@@ -41,5 +42,4 @@ REPORT = Report(
     notes.of(notes.backtrace_rows),
     needs=("api",),
     lists_events=True,
-    checked=False,
 )

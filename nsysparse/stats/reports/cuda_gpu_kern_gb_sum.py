@@ -24,7 +24,7 @@ def _rows(trace: Trace) -> pl.DataFrame:
 
 
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
-    table = summarize(rows, [*SIZES, "Name"], "Instances")
+    table = summarize(rows, [*SIZES, "Name"], "Instances", ["Name", *SIZES], longer_first=True)
     sizes = [grid("grid").alias("GridXYZ"), grid("block").alias("BlockXYZ")]
     return table.select(pl.exclude("Name", *SIZES), *sizes, "Name")
 

@@ -16,7 +16,7 @@ def _rows(trace: Trace) -> pl.DataFrame:
 
 
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
-    return summarize(rows, ["Name"], "Instances")
+    return summarize(rows, ["Name"], "Instances", ["Name"], longer_first=True)
 
 
 REPORT = Report(

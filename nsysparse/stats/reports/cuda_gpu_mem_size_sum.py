@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsysparse.source import Trace
-from nsysparse.stats.engine import BYTES_PER_MB, MB, grouped, statistics
+from nsysparse.stats.engine import MB, grouped, megabytes, statistics
 from nsysparse.stats.events import load_memory
 from nsysparse.stats.report import Report
 
@@ -17,13 +17,14 @@ def _rows(trace: Trace) -> pl.DataFrame:
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
     total = "Total (MB)"
     sizes = grouped(
-        rows.with_columns(size=pl.col("bytes") / BYTES_PER_MB),
+        rows.with_columns(size=megabytes(pl.col("bytes"))),
         ["Operation"],
-        (pl.col("bytes").sum() / BYTES_PER_MB).alias(total),
+        megabytes(pl.col("bytes").sum()).alias(total),
         pl.len().cast(pl.Int64).alias("Count"),
         *statistics("size", MB),
     )
-    return sizes.sort(total, descending=True, maintain_order=True).select(pl.exclude("Operation"), "Operation")
+    sizes = sizes.sort(total, "Operation", descending=[True, False], maintain_order=True)
+    return sizes.select(pl.exclude("Operation"), "Operation")
 
 
 REPORT = Report("cuda_gpu_mem_size_sum", "copies and fills by kind: size", _rows, _shape, needs=("copies", "memsets"))

@@ -16,7 +16,7 @@ def _rows(trace: Trace) -> pl.DataFrame:
 
 
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
-    return summarize(rows, ["Operation"], "Count")
+    return summarize(rows, ["Operation"], "Count", ["Operation"])
 
 
 REPORT = Report(

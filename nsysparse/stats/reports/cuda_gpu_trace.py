@@ -7,7 +7,7 @@ import polars as pl
 from nsysparse.source import Trace
 from nsysparse.stats import notes
 from nsysparse.stats.devices import device_names
-from nsysparse.stats.engine import BYTES_PER_MB
+from nsysparse.stats.engine import hertz, megabytes
 from nsysparse.stats.events import extra_column, load_kernels, load_memory
 from nsysparse.stats.report import Report, as_is
 
@@ -18,7 +18,6 @@ COLUMNS = (
 )
 PRINTED = ("GrdX", "GrdY", "GrdZ", "BlkX", "BlkY", "BlkZ", "Reg/Trd")
 NO_INT, NO_FLOAT, NO_TEXT = (pl.lit(None, t) for t in (pl.Int64, pl.Float64, pl.String))
-NS_PER_S = 1_000_000_000
 
 
 def _rows(trace: Trace) -> pl.DataFrame:
@@ -26,14 +25,12 @@ def _rows(trace: Trace) -> pl.DataFrame:
         extra_column(trace, "kernels", "greenContextId", "green_context"), src=NO_TEXT, dst=NO_TEXT
     )
     memory = load_memory(trace)
-    # Hz first, as nsys does: a whole division that makes long copies look slower than they are.
-    hertz = pl.when(pl.col("duration") > 0).then(NS_PER_S // pl.col("duration"))
     parts = [
         kernels.select(
             *_lead(),
             *(pl.col(c).alias(p) for c, p in zip(SIZES, PRINTED, strict=True)),
-            (pl.col("static_shared_bytes") / BYTES_PER_MB).alias("StcSMem (MB)"),
-            (pl.col("dynamic_shared_bytes") / BYTES_PER_MB).alias("DymSMem (MB)"),
+            megabytes(pl.col("static_shared_bytes")).alias("StcSMem (MB)"),
+            megabytes(pl.col("dynamic_shared_bytes")).alias("DymSMem (MB)"),
             NO_FLOAT.alias("Bytes (MB)"),
             NO_FLOAT.alias("Throughput (MB/s)"),
             *_tail("kernel"),
@@ -43,8 +40,9 @@ def _rows(trace: Trace) -> pl.DataFrame:
             *(NO_INT.alias(p) for p in PRINTED),
             NO_FLOAT.alias("StcSMem (MB)"),
             NO_FLOAT.alias("DymSMem (MB)"),
-            (pl.col("bytes") / BYTES_PER_MB).alias("Bytes (MB)"),
-            (pl.col("bytes") * hertz / BYTES_PER_MB).alias("Throughput (MB/s)"),
+            megabytes(pl.col("bytes")).alias("Bytes (MB)"),
+            # A whole division, as nsys has it, which makes long copies look slower than they are.
+            megabytes(pl.col("bytes") * hertz(pl.col("duration"))).alias("Throughput (MB/s)"),
             *_tail("operation"),
         ),
     ]
@@ -69,7 +67,7 @@ def _tail(name: str) -> list[pl.Expr]:
         NO_TEXT.alias("Device"),
         pl.col("context").alias("Ctx"),
         pl.col("green_context").alias("GreenCtx"),
-        pl.col("stream").alias("Strm"),
+        pl.col("stream").replace(0, None).alias("Strm"),
         pl.col(name).alias("Name"),
         pl.col("process"),
         pl.col("ordinal"),

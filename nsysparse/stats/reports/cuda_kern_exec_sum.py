@@ -43,9 +43,9 @@ def _shape(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("queue").count().cast(pl.Int64).alias("QCount"),
         *(e for column, prefix in measures.items() for e in statistics(column, prefix=prefix)),
     )
-    names = ["API Name", "Kernel Name"]
-    table = table.sort("TAvg (ns)", descending=True, maintain_order=True)
-    return table.select("PID", "TID", "DevId", pl.exclude(KEYS), *names)
+    average = pl.col("TAvg (ns)").round(1, mode="half_away_from_zero")  # nsys orders by what it prints
+    table = table.sort(average, *KEYS, descending=[True, *(False for _ in KEYS)], maintain_order=True)
+    return table.select(*KEYS[:3], pl.exclude(KEYS), *KEYS[3:])
 
 
 REPORT = Report(

@@ -49,5 +49,4 @@ REPORT = Report(
     notes.of(notes.twin_rows, notes.graph_queue, notes.hidden_graphs),
     needs=("kernels",),
     lists_events=True,
-    checked=False,
 )

@@ -24,7 +24,7 @@ def _shape(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("Lvl").mean().alias("Avg Range Lvl"),
         pl.col("NumChild").mean().alias("Avg Num Child"),
     )
-    return table.sort(total, descending=True, maintain_order=True)
+    return table.sort(total, "Range", "Style", descending=[True, False, False], maintain_order=True)
 
 
 REPORT = Report(
@@ -32,6 +32,6 @@ REPORT = Report(
     "NVTX ranges by name with the GPU work sent from inside them",
     projected,
     _shape,
-    notes.of(notes.moved_ranges, notes.hidden_graphs, notes.projection),
+    notes.of(notes.moved_ranges, notes.unfinished_ranges, notes.hidden_graphs, notes.projection),
     needs=("nvtx",),
 )

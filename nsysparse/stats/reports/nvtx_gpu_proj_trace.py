@@ -11,26 +11,22 @@ from nsysparse.stats.report import Report, as_is
 
 
 def projected(trace: Trace) -> pl.DataFrame:
-    """The projected ranges under nsys's names, by their own start."""
-    return (
-        project(trace)
-        .sort("start_ns", maintain_order=True)
-        .select(
-            pl.col("Range").alias("Name"),
-            pl.col("gpu_start_ns").alias("Projected Start (ns)"),
-            (pl.col("gpu_end_ns") - pl.col("gpu_start_ns")).alias("Projected Duration (ns)"),
-            pl.col("start_ns").alias("Orig Start (ns)"),
-            pl.col("duration").alias("Orig Duration (ns)"),
-            "Style",
-            pl.col("pid").alias("PID"),
-            pl.col("tid").alias("TID"),
-            pl.col("operations").alias("NumGPUOps"),
-            pl.col("level").alias("Lvl"),
-            pl.col("children").alias("NumChild"),
-            pl.col("id").alias("RangeId"),
-            pl.col("parent").alias("ParentId"),
-            pl.col("stack").alias("RangeStack"),
-        )
+    """The projected ranges under nsys's names, in the order of the export."""
+    return project(trace).select(
+        pl.col("Range").alias("Name"),
+        pl.col("gpu_start_ns").alias("Projected Start (ns)"),
+        (pl.col("gpu_end_ns") - pl.col("gpu_start_ns")).alias("Projected Duration (ns)"),
+        pl.col("start_ns").alias("Orig Start (ns)"),
+        pl.col("duration").alias("Orig Duration (ns)"),
+        "Style",
+        pl.col("pid").alias("PID"),
+        pl.col("tid").alias("TID"),
+        pl.col("operations").alias("NumGPUOps"),
+        pl.col("level").alias("Lvl"),
+        pl.col("children").alias("NumChild"),
+        pl.col("id").alias("RangeId"),
+        pl.col("parent").alias("ParentId"),
+        pl.col("stack").alias("RangeStack"),
     )
 
 
@@ -39,7 +35,7 @@ REPORT = Report(
     "every NVTX range with the GPU work sent from inside it",
     projected,
     as_is,
-    notes.of(notes.moved_ranges, notes.hidden_graphs, notes.projection),
+    notes.of(notes.moved_ranges, notes.unfinished_ranges, notes.hidden_graphs, notes.projection),
     needs=("nvtx",),
     lists_events=True,
 )

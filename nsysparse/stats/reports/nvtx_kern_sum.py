@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsysparse import schema
 from nsysparse.source import Trace
 from nsysparse.stats import notes
 from nsysparse.stats.engine import grouped, statistics
 from nsysparse.stats.kernel_calls import load_kernel_calls
-from nsysparse.stats.projection import find_runs
-from nsysparse.stats.ranges import load_stats_ranges
+from nsysparse.stats.projection import find_runs, ranges_of_calls
 from nsysparse.stats.report import Report
 
 KEYS = ("NVTX Range", "Style", "PID", "TID")
@@ -18,8 +18,8 @@ KEYS = ("NVTX Range", "Style", "PID", "TID")
 
 def _rows(trace: Trace) -> pl.DataFrame:
     pairs = load_kernel_calls(trace)
-    ranges = load_stats_ranges(trace).filter(~pl.col("moved"))
-    if not ranges.height:  # without any range nsys prints nothing at all
+    ranges = ranges_of_calls(trace)
+    if schema.TABLES["nvtx"].source(trace.tables) is None:  # nsys then prints nothing at all
         return _pairs_in(pairs.clear(), ranges.clear())
     calls = pairs.select("thread", start_ns="api_start_ns", end_ns="api_end_ns")
     inside, outside = [], np.ones(pairs.height, np.bool_)
@@ -72,6 +72,6 @@ REPORT = Report(
     "kernels by the NVTX ranges they were launched from",
     _rows,
     _shape,
-    notes.of(notes.twin_rows, notes.every_level, notes.moved_ranges, notes.hidden_graphs),
+    notes.of(notes.twin_rows, notes.every_level, notes.moved_ranges, notes.unfinished_ranges, notes.hidden_graphs),
     needs=("kernels",),
 )

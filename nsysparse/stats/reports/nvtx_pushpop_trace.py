@@ -5,14 +5,17 @@ from __future__ import annotations
 import polars as pl
 
 from nsysparse.source import Trace
-from nsysparse.stats.ranges import load_stats_ranges, with_tree
+from nsysparse.stats import notes
+from nsysparse.stats.ranges import PUSH_POP, load_stats_ranges
 from nsysparse.stats.report import Report, as_is
+from nsysparse.stats.tree import with_tree
 
 
 def _rows(trace: Trace) -> pl.DataFrame:
-    ranges = with_tree(load_stats_ranges(trace).filter(pl.col("Style") == "PushPop"))
+    # nsys walks down from the outermost ranges, and so lists none that it does not reach.
+    ranges = with_tree(load_stats_ranges(trace, (PUSH_POP,))).filter(pl.col("level").is_not_null())
     indent = pl.lit("--").repeat_by("level").list.join("")
-    return ranges.sort("start_ns", maintain_order=True).select(
+    return ranges.sort("start_ns", "end_ns", maintain_order=True).select(
         pl.col("start_ns").alias("Start (ns)"),
         pl.col("end_ns").alias("End (ns)"),
         pl.col("duration").alias("Duration (ns)"),
@@ -35,6 +38,7 @@ REPORT = Report(
     "every NVTX push/pop range with its place on the stack",
     _rows,
     as_is,
+    notes.of(notes.unfinished_ranges),
     needs=("nvtx",),
     lists_events=True,
 )

@@ -12,11 +12,11 @@ from nsysparse.stats.report import Report
 
 
 def _rows(trace: Trace) -> pl.DataFrame:
-    return load_stats_ranges(trace).select("duration", "start_ns", "end_ns", "Style", "Range")
+    return load_stats_ranges(trace, closed_by_all=True).select("duration", "start_ns", "end_ns", "Style", "Range")
 
 
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
-    return summarize(rows, ["Style", "Range"], "Instances")
+    return summarize(rows, ["Style", "Range"], "Instances", ["Range", "Style"])
 
 
 REPORT = Report(

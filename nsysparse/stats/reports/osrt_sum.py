@@ -18,11 +18,11 @@ def _rows(trace: Trace) -> pl.DataFrame:
     kind = extra_column(trace, "osrt", "eventClass", "event_class")
     calls = with_text(trace.frame("osrt").with_columns(kind), trace, "name_id", Name=TEXT)
     calls = calls.filter(~pl.col("event_class").is_in(MARKS).fill_null(False))
-    return calls.select("Name", duration(), "start_ns", "end_ns")
+    return calls.select("Name", "name_id", duration(), "start_ns", "end_ns")
 
 
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
-    return summarize(rows, ["Name"], "Num Calls")
+    return summarize(rows, ["Name"], "Num Calls", ["name_id"])
 
 
 REPORT = Report(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import polars as pl
 
 from nsysparse.source import Trace
-from nsysparse.stats.engine import BYTES_PER_MB
+from nsysparse.stats.engine import hertz, megabytes
 from nsysparse.stats.report import Report
 from nsysparse.stats.unified import add_up, load_migrations
 
 ROWS = 10  # that nsys prints
+NAMES = ("HtoD Migration size (MB)", "DtoH Migration size (MB)", "CPU Page Faults", " GPU Page Faults")
 
 
 def _rows(trace: Trace) -> pl.DataFrame:
@@ -19,8 +20,8 @@ def _rows(trace: Trace) -> pl.DataFrame:
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
     moved, time = pl.col("to_device_bytes").sum() + pl.col("to_host_bytes").sum(), pl.col("duration").sum()
     table = rows.group_by(pl.col("address").alias("Virtual Address"), maintain_order=True).agg(
-        *add_up(""),
-        (moved * 1e9 / pl.when(time > 0).then(time) / BYTES_PER_MB).alias("Migration Throughput (MB/s)"),
+        *add_up(*NAMES),
+        megabytes(moved * hertz(time)).alias("Migration Throughput (MB/s)"),
         moved.alias("moved"),
     )
     ordered = table.sort("moved", "Virtual Address", descending=[True, False], maintain_order=True)

@@ -8,6 +8,11 @@ from nsysparse.source import Trace
 from nsysparse.stats.report import Report
 from nsysparse.stats.unified import add_up, load_migrations
 
+NAMES = (
+    *("Total HtoD Migration Size (MB)", "Total DtoH Migration Size (MB)"),
+    *("Total CPU Page Faults", "Total GPU PageFaults"),
+)
+
 
 def _rows(trace: Trace) -> pl.DataFrame:
     return load_migrations(trace)
@@ -15,9 +20,9 @@ def _rows(trace: Trace) -> pl.DataFrame:
 
 def _shape(rows: pl.DataFrame) -> pl.DataFrame:
     if not rows.height:
-        return rows.select(add_up("Total ")).clear()
+        return rows.select(add_up(*NAMES)).clear()
     return rows.select(
-        *add_up("Total "),
+        *add_up(*NAMES),
         pl.col("address").min().alias("Minimum Virtual Address"),
         pl.col("address").max().alias("Maximum Virtual Address"),
     )

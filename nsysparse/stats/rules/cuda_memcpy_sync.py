@@ -10,11 +10,15 @@ from nsysparse.stats.report import Report
 from nsysparse.stats.rules.cuda_memcpy_async import KINDS
 from nsysparse.stats.rules_engine import TOP, memory_calls, memory_table
 
+TO_DEVICE = "[CUDA memcpy Host-to-Device]"
+SMALL_BYTES = 64_000  # to the device, nsys leaves out what is no larger: such a copy need not block
+
 
 def _rows(trace: Trace) -> pl.DataFrame:
-    # A graph's launch and a kernel's are no copy calls, whatever copies they hold.
-    copy = pl.col("api").str.contains("Memcpy") & ~pl.col("api").str.contains("Async")
-    return memory_calls(trace).filter(pl.col("dst").is_not_null() & copy)
+    # The driver's own functions are left out; so are a graph's launch and a kernel's, whatever copies they hold.
+    copy = pl.col("api").str.starts_with("cudaMemcpy") & ~pl.col("api").str.contains("Async")
+    small = (pl.col("operation") == TO_DEVICE) & (pl.col("bytes") <= SMALL_BYTES)
+    return memory_calls(trace).filter(pl.col("dst").is_not_null() & copy & ~small)
 
 
 REPORT = Report(
@@ -26,5 +30,4 @@ REPORT = Report(
     needs=("copies",),
     lists_events=True,
     limit=TOP,
-    checked=False,
 )
