@@ -84,3 +84,20 @@ def test_a_chain_deeper_than_pointer_jumping_reaches():
     for start, end in ((row, 4 * n - row), (row, np.full(n, FOREVER)), (np.zeros(n, np.int64), n + row)):
         found = Nesting(np.zeros(n, np.int64), start, end)
         assert int(found.depth.max()) == n
+
+
+@settings(max_examples=80, deadline=None)
+@given(ranges=RANGES, data=st.data())
+def test_nodes_bear_the_names_that_were_given(ranges, data):
+    columns = [np.array([r[i] for r in ranges], np.int64) for i in range(3)]
+    names = np.array(data.draw(st.permutations(range(100, 100 + len(ranges)))), np.int32)
+    plain, named = Nesting(*columns), Nesting(*columns, names)
+    assert named.row.tolist() == [names[r] if r >= 0 else -1 for r in plain.row.tolist()]
+    assert named.parent.tolist() == plain.parent.tolist()
+
+
+@pytest.mark.parametrize("n", [126, 127, 128, 129, 300])
+def test_depths_do_not_overflow(n):
+    depth = Nesting(np.zeros(n), np.arange(n), np.arange(2 * n, n, -1)).depth
+    assert depth.tolist() == list(range(n + 1))
+    assert (-depth.astype(np.int64)).tolist() == (-depth).tolist()

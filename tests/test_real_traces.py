@@ -261,7 +261,7 @@ def kernels_of_ranges(work):
     for at, took in zip(node.tolist(), (kernels["end_ns"] - kernels["start_ns"]).to_list(), strict=True):
         step = at
         while rows[step] >= 0:
-            name = names[nodes_row[rows[step]]]
+            name = names[rows[step]]
             count, time = found.get(name, (0, 0))
             found[name] = (count + 1, time + took)
             step = parents[step]

@@ -105,6 +105,7 @@ def _terminated(number: int, frame: object) -> None:
 def main() -> NoReturn:
     """Run the command line and turn every known failure into two lines and an exit status."""
     debug = "--debug" in sys.argv[1:]
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start a thread a core, and none has work here
     _prepare_output()
     signal.signal(signal.SIGTERM, _terminated)
     try:
