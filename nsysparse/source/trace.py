@@ -231,7 +231,7 @@ class Trace:
         """The rows of ``nvtx``, narrow; only their domains and the number of ranges are kept."""
         rows = self.narrow("nvtx", ("start_ns", "end_ns", "thread", "end_thread", "domain"))
         domain = (pl.col("type") == schema.NVTX_DOMAIN) & pl.col("thread").is_not_null()
-        registered = rows.select(domain.arg_true()).to_series()  # gathered: an empty filter would hold on to all rows
+        registered = rows.select(domain.arg_true()).to_series()  # gathered: what a filter takes can be a view of all
         self._domains = rows[registered].cast({"text_id": pl.Int64})
         self._ranges = int(rows["type"].is_in([schema.NVTX_PUSH_POP, schema.NVTX_START_END]).sum())
         return rows
