@@ -36,7 +36,7 @@ from nsysparse.source import Trace
 from nsysparse.stacks.load import Stacks
 
 UNEXPLAINED, LOADING, STARTUP = "no finding", "model loading", "start-up"
-MANY = 2_000_000  # operations of a device from which on what rules hold of it counts for more than a free core
+MANY = 2_000_000  # operations a device from which on the memory that one takes counts for more than a free core
 Said = Found | Skipped | Quiet | Failed
 
 # What a rule can need, how to tell that it is not there, and what to say then.
@@ -120,12 +120,13 @@ def run_rules(
     def judge(scene: Scene) -> tuple[list[Outcome], list[tuple[int, str, int, float]]]:
         split = _split(_on_device(by_device, scene), scene, rest)
         scene.forget()
-        give_back()
+        if large:
+            give_back()
         return split
 
     operations = sum(s.account.ran.height + s.account.copies.height for s in scenes)
-    most = 1 if operations > len(scenes) * MANY else trace.shelf.at_once
-    at_once = worth_at_once(len(scenes), operations, most)
+    large = operations > len(scenes) * MANY
+    at_once = worth_at_once(len(scenes), operations, 1 if large else trace.shelf.at_once)
     for split, rows in side_by_side(judge, scenes, at_once):
         outcomes += split
         lost += rows
