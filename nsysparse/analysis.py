@@ -20,8 +20,8 @@ from nsysparse.integrity.export import META_TABLES
 from nsysparse.joins.work import GPU_TABLES, Work, load_work
 from nsysparse.memory import give_back
 from nsysparse.recorded import Recorded, list_recorded
-from nsysparse.rules import MANY, RuleRun, run_rules
-from nsysparse.side_by_side import aside, side_by_side, worth_at_once
+from nsysparse.rules import RuleRun, run_rules
+from nsysparse.side_by_side import aside, large, side_by_side, worth_at_once
 from nsysparse.source import Trace
 from nsysparse.stacks.load import Stacks, load_stacks
 from nsysparse.verdict import state_verdict
@@ -127,12 +127,11 @@ def _account(
         mine = account_for(row, options, common)
         if mine is None and options.devices:
             raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
-        if large:
+        if large(work.devices.height, operations):
             give_back()
         return mine and mine.put_on(trace.shelf)  # where every time on it is missing, the clock check says so
 
     operations = sum(getattr(work, t).height for t in GPU_TABLES)
-    large = operations > work.devices.height * MANY
     at_once = worth_at_once(work.devices.height, operations, trace.shelf.at_once)
     accounts = [a for a in side_by_side(account, chosen, at_once) if a is not None]
     common.forget()

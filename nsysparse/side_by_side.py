@@ -13,6 +13,13 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 WORTH_A_THREAD = 50_000  # rows of an item: of smaller ones the threads would spend their time taking turns
 
+MANY = 2_000_000  # rows an item from which on the memory that one takes counts for more than a free core
+
+
+def large(items: int, rows: int) -> bool:
+    """Whether items with so many rows in all take so much memory that each gives back what it took before the next."""
+    return rows > items * MANY
+
 
 def worth_at_once(items: int, rows: int, most: int) -> int:
     """How many items are worth working on at a time.

@@ -31,12 +31,11 @@ from nsysparse.rules._evidence import Found
 from nsysparse.rules._recording import Recording
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, resolve
-from nsysparse.side_by_side import side_by_side, worth_at_once
+from nsysparse.side_by_side import large, side_by_side, worth_at_once
 from nsysparse.source import Trace
 from nsysparse.stacks.load import Stacks
 
 UNEXPLAINED, LOADING, STARTUP = "no finding", "model loading", "start-up"
-MANY = 2_000_000  # operations a device from which on the memory that one takes counts for more than a free core
 Said = Found | Skipped | Quiet | Failed
 
 # What a rule can need, how to tell that it is not there, and what to say then.
@@ -120,13 +119,13 @@ def run_rules(
     def judge(scene: Scene) -> tuple[list[Outcome], list[tuple[int, str, int, float]]]:
         split = _split(_on_device(by_device, scene), scene, rest)
         scene.forget()
-        if large:
+        if one_by_one:
             give_back()
         return split
 
     operations = sum(s.account.ran.height + s.account.copies.height for s in scenes)
-    large = operations > len(scenes) * MANY
-    at_once = worth_at_once(len(scenes), operations, 1 if large else trace.shelf.at_once)
+    one_by_one = large(len(scenes), operations)
+    at_once = worth_at_once(len(scenes), operations, 1 if one_by_one else trace.shelf.at_once)
     for split, rows in side_by_side(judge, scenes, at_once):
         outcomes += split
         lost += rows
