@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
-from nsysparse.accounting.callpaths import NO_CALL, WEIGHTS, Weighed, Weight, weigh
+from nsysparse.accounting.callpaths import KEY, NO_CALL, WEIGHTS, Weighed, Weight, weigh
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.accounting.host import thread_names
 from nsysparse.flamegraph.tree import add_rows, path_order
@@ -116,13 +116,10 @@ def make_flame(
     """
     folded = fold(stacks, keep_noise)
     weighed = weigh(work, accounts, stacks, folded, trace)
+    weights, values = _there(weighed.rows)
+    weighed = replace(weighed, rows=weighed.rows.select(KEY))
     labels, paths = _paths(work, accounts, trace, stacks, folded, weighed, lines)
-    sums = weighed.rows.select(pl.col([w.key for w in WEIGHTS]).sum()).row(0)
-    there = [total > 0 for total in sums]
-    weights = [w for w, is_there in zip(WEIGHTS, there, strict=True) if is_there]
-    values = np.zeros((weighed.rows.height, len(weights)), np.int64)
-    for column, weight in enumerate(weights):
-        values[:, column] = weighed.rows[weight.key].to_numpy()
+    weighed = replace(weighed, rows=weighed.rows.clear())  # all of it is in paths and values
     some = np.flatnonzero(values.any(axis=1))
     labels, paths = _in_order(labels, paths.take(some))
     paths, values = _merged_in_order(paths, values[some])
@@ -132,8 +129,8 @@ def make_flame(
         labels,
         paths,
         values,
-        tuple(weights),
-        tuple(w.title for w, is_there in zip(WEIGHTS, there, strict=True) if not is_there),
+        weights,
+        tuple(w.title for w in WEIGHTS if w not in weights),
         weighed.window,
         weighed.window_ns,
         accounts[0].window.basis if accounts else "no GPU work",
@@ -141,6 +138,16 @@ def make_flame(
         pl.concat([measure_stacks(work, weighed.calls), weighed.os_coverage]),
         stacks.recorded(),
     )
+
+
+def _there(rows: pl.DataFrame) -> tuple[tuple[Weight, ...], Times]:
+    """The weights that the recording has any of, and each row's value of these."""
+    sums = rows.select(pl.col([w.key for w in WEIGHTS]).sum()).row(0)
+    weights = tuple(w for w, total in zip(WEIGHTS, sums, strict=True) if total > 0)
+    values = np.zeros((rows.height, len(weights)), np.int64)
+    for column, weight in enumerate(weights):
+        values[:, column] = rows[weight.key].to_numpy()
+    return weights, values
 
 
 def _in_order(labels: pl.DataFrame, paths: Lists) -> tuple[pl.DataFrame, Lists]:
