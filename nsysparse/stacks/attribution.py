@@ -138,7 +138,7 @@ def measure_stacks(work: Work, attributed: pl.DataFrame) -> pl.DataFrame:
     rows: list[tuple[object, ...]] = []
     for kind in KINDS:
         if kind == "synchronizations":
-            operations = work.calls.where(pl.col("does") == "synchronize")
+            operations = work.calls.where(work.calls.doing("synchronize"))
         else:
             operations = getattr(work, kind).select("call", "start_ns", "end_ns")
         if operations.height:
