@@ -40,9 +40,9 @@ def test_the_first_error_in_order_is_raised(cores):
             raise ValueError(item)
         return item
 
-    with pytest.raises(ValueError, match="^1$"):
+    with pytest.raises(ValueError, match=r"^1$"):
         side_by_side(work, range(10), 4)
-    with pytest.raises(ValueError, match="^1$"):
+    with pytest.raises(ValueError, match=r"^1$"):
         list(in_order(work, range(10), 4))
 
 
