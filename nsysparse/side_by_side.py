@@ -15,6 +15,7 @@ Made = TypeVar("Made")
 WORTH_A_THREAD = 50_000  # rows of an item: of smaller ones the threads would spend their time taking turns
 
 MANY = 2_000_000  # rows an item from which on the memory that one takes counts for more than a free core
+LARGE_AT_ONCE = 2  # of such items are worked on, however many cores there are
 
 
 def cores() -> int:
