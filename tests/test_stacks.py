@@ -211,6 +211,9 @@ def test_lists_do_in_pieces_of_any_size_what_python_lists_do(plain, rng, piece):
         assert lists.take(np.array(rows, np.int64)).to_lists() == [plain[r] if r >= 0 else [] for r in rows]
         assert lists.where(lists.value > 1).to_lists() == [[v for v in x if v > 1] for x in plain]
         assert lists.any(lists.value == 3).tolist() == [3 in x for x in plain]
+        codes = np.arange(4, dtype=np.int32) * 7
+        assert lists.coded(codes).to_lists() == [[7 * v for v in x] for x in plain]
+        assert lists.used(5).tolist() == [any(v in x for x in plain) for v in range(5)]
         assert lists.repeats().tolist() == [i > 0 and x == plain[i - 1] for i, x in enumerate(plain)]
         assert joined([lists, others, lists]).to_lists() == [x + y + x for x, y in zip(plain, other, strict=True)]
 

@@ -66,7 +66,7 @@ def _holds(stacks: Stacks, does: str) -> npt.NDArray[np.bool_]:
     """Whether each stack holds a function that does this; False for -1, the last."""
     plain = schema.normalized_api_name(pl.col("function"))
     marked = stacks.frames.select(m=plain.str.contains(FUNCTIONS[does]) & (pl.col("kind") != "python"))["m"].to_numpy()
-    return np.append(stacks.stacks.any(marked[stacks.stacks.value]), False)
+    return np.append(stacks.stacks.any(stacks.stacks.each(marked)), False)
 
 
 def _within(

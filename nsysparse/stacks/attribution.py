@@ -88,7 +88,7 @@ def _by(recorded: Index, sampled: Index) -> pl.Series:
 def _shows_api(stacks: Stacks) -> npt.NDArray[np.bool_]:
     """Whether each stack holds a CUDA call; False for -1, the last."""
     api = (stacks.frames["role"] == "api").to_numpy()
-    return np.append(stacks.stacks.any(api[stacks.stacks.value]), False)
+    return np.append(stacks.stacks.any(stacks.stacks.each(api)), False)
 
 
 def _inside(calls: pl.DataFrame, samples: pl.DataFrame) -> Index:

@@ -7,8 +7,10 @@ the numbering is exact, at the price of two passes over the rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,7 @@ from nsysparse.intervals import Times, times
 
 Index = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
+Given = TypeVar("Given", bound=np.generic)
 PIECE = 500_000  # elements looked at together: the 64-bit temporaries stay small, and near the processor
 
 
@@ -60,6 +63,24 @@ class Lists:
         for low, high in result.pieces():
             taken = self.value[_spread(begin[low:high], length[low:high])]
             result.value[result.start[low] : result.start[high]] = taken
+        return result
+
+    def each(self, of: npt.NDArray[Given]) -> npt.NDArray[Given]:
+        """``of[v]`` for each element v of all the lists."""
+        result = np.empty(self.value.size, of.dtype)
+        for piece in self._slices():
+            result[piece] = of[self.value[piece]]
+        return result
+
+    def coded(self, codes: npt.NDArray[Any]) -> Lists:
+        """The same lists with ``codes[v]`` in place of each element v."""
+        return Lists(self.start, self.each(codes))
+
+    def used(self, size: int) -> npt.NDArray[np.bool_]:
+        """Which of the numbers below ``size`` are an element."""
+        result = np.zeros(size, np.bool_)
+        for piece in self._slices():
+            result[self.value[piece]] = True
         return result
 
     def where(self, keep: npt.NDArray[np.bool_]) -> Lists:
@@ -108,6 +129,10 @@ class Lists:
     def place(self) -> Index:
         """Place of each element in its list."""
         return np.arange(self.value.size) - np.repeat(self.start[:-1], self.length)
+
+    def _slices(self) -> Iterator[slice]:
+        """All elements, PIECE at a time: numpy makes indices of 8 bytes of them."""
+        return (slice(low, low + PIECE) for low in range(0, self.value.size, PIECE))
 
     def pieces(self) -> list[tuple[int, int]]:
         """Ranges of rows with about PIECE elements each."""
