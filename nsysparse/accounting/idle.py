@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ CLASS_NAMES = (
 UNKNOWN_THREAD = "unknown thread"
 NEVER = np.iinfo(np.int64).min
 Bools = npt.NDArray[np.bool_]
+Small = npt.NDArray[np.integer[Any]]
 
 
 def find_gaps(work: Work, busy: Busy, host: Host, activity: Activity) -> pl.DataFrame:
@@ -96,6 +98,11 @@ def _ended_by(work: Work, idle: Intervals) -> tuple[Times, Bools, pl.Series, Boo
 
 def _starting_at(starts: Times, instants: Times) -> tuple[Index, Index]:
     """The rows (ascending starts) that start at each of some ascending instants: the instant's number, and the row."""
+    if starts.size < instants.size:  # fewer to look up
+        at = np.searchsorted(instants, starts)
+        at = at[: np.searchsorted(at, instants.size)]  # later rows start at none
+        row = np.flatnonzero(instants[at] == starts[: at.size])
+        return at[row], row
     low = np.searchsorted(starts, instants, side="left")
     low = low[: np.searchsorted(low, starts.size)]  # later instants have none
     high = low + (starts[low] == instants[: low.size])
@@ -105,13 +112,13 @@ def _starting_at(starts: Times, instants: Times) -> tuple[Index, Index]:
     return pairs(low, high)
 
 
-def _activity(idle: Intervals, thread: Times, known: Bools, activity: Activity) -> dict[str, Times]:
+def _activity(idle: Intervals, thread: Times, known: Bools, activity: Activity) -> dict[str, Small]:
     """What the threads did, in the columns of :func:`find_gaps`."""
     took = idle.end - idle.start
     if known.all() and known.size and (thread[1:] == thread[:-1]).all():  # mostly one thread feeds a device
         spent = activity.during(int(thread[0]), idle.start, idle.end)
-        return {**spent, UNKNOWN_THREAD: np.zeros(took.size, np.int64)}
-    columns = {name: np.zeros(took.size, np.int64) for name in (*ACTIVITIES, NOTHING)}
+        return {**spent, UNKNOWN_THREAD: np.zeros(took.size, np.int8)}
+    columns: dict[str, Small] = {name: np.zeros(took.size, np.int64) for name in (*ACTIVITIES, NOTHING)}
     for one, rows in rows_of(thread):  # threads, not gaps
         here = np.arange(took.size)[rows] if isinstance(rows, slice) else rows
         here = here[known[here]]
