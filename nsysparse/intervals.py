@@ -78,7 +78,8 @@ class Intervals:
     @property
     def length(self) -> int:
         """Time covered, ns."""
-        return int((self.end - self.start).sum())
+        # Sums may wrap around; what they differ by does not.
+        return int((self.end.sum(keepdims=True) - self.start.sum(keepdims=True))[0])
 
     def __or__(self, other: Intervals) -> Intervals:
         """Instants in either."""
@@ -90,9 +91,14 @@ class Intervals:
             return other & self
         if not len(self) or self.end[-1] <= other.start[0] or other.end[-1] <= self.start[0]:
             return Intervals.none()
-        low = np.searchsorted(other.end, self.start, side="right")
-        high = np.searchsorted(other.start, self.end, side="left")
-        mine, theirs = pairs(low, high)
+        begun = np.searchsorted(other.start, self.start, side="right")
+        reach = np.where(begun > 0, other.end[begun - 1], self.start)  # how far what has begun goes on
+        cut = np.flatnonzero(reach < self.end)
+        if not cut.size:  # all lies inside the other
+            return self
+        high = begun.copy()
+        high[cut] = np.searchsorted(other.start, self.end[cut], side="left")
+        mine, theirs = pairs(begun - (reach > self.start), high)
         start = np.maximum(self.start[mine], other.start[theirs])
         return Intervals(start, np.minimum(self.end[mine], other.end[theirs]))
 
@@ -134,7 +140,7 @@ class Intervals:
         if not len(self):
             return np.zeros(s.shape, np.int64)
         total = np.zeros(len(self) + 1, np.int64)  # covered before each interval
-        np.cumsum(self.end - self.start, out=total[1:])
+        np.cumsum(np.subtract(self.end, self.start, out=total[1:]), out=total[1:])
         found = np.empty(s.shape, np.int64)
         for low in range(0, s.size, PIECE):  # what is worked out on the way stays in the processor's cache
             piece = slice(low, low + PIECE)
@@ -186,6 +192,8 @@ class Spans:
 
     def inside(self, instants: Intervals) -> int:
         """Time of all of them added, ns, that lies in a set."""
+        if self._start.size < len(instants):  # fewer to look up
+            return int(instants.covered(self._start, self._end).sum())
         return int((self._before(instants.end) - self._before(instants.start)).sum())
 
     def _before(self, t: Times) -> Times:
