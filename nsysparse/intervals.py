@@ -42,7 +42,8 @@ class Intervals:
         s, e = times(start), times(end)
         keep = e > s
         if not keep.all():
-            s, e = s[keep], e[keep]
+            some = np.flatnonzero(keep)
+            s, e = s[some], e[some]
         if not s.size:
             return cls.none()
         if (s[1:] < s[:-1]).any():
@@ -52,7 +53,9 @@ class Intervals:
             e = np.maximum.accumulate(e)
         edge = np.ones(s.size + 1, np.bool_)  # whether a new interval begins with this row, and ends before it
         np.greater(s[1:], e[:-1], out=edge[1:-1])
-        return cls(s, e) if edge.all() else cls(s[edge[:-1]], e[edge[1:]])
+        if edge.all():
+            return cls(s, e)
+        return cls(s[np.flatnonzero(edge[:-1])], e[np.flatnonzero(edge[1:])])  # thrice as fast as by truth values
 
     @classmethod
     def any_of(cls, sets: Iterable[Intervals]) -> Intervals:

@@ -150,8 +150,12 @@ def _by_kind(calls: Calls, thread: int, window: Window) -> tuple[int, list[int],
     near = rows_near(calls.start[mine], calls.end[mine], low, high)
     start, end, does = calls.start[mine][near], calls.end[mine][near], calls.does[mine][near]
     if (start[1:] >= end[:-1]).all():  # no call inside another: what they took adds up
-        took = add_up(np.minimum(end, high) - np.maximum(start, low), does, len(_FUNCTIONS)).tolist()
-        spent = [sum(took[f] for f in functions) for functions in _COUNTED.values()]
+        took = end - start
+        before, within = int(np.searchsorted(start, low)), int(np.searchsorted(end, high))  # both ascend
+        took[:before] -= low - start[:before]
+        took[within:] -= end[within:] - high
+        total = add_up(took, does, len(_FUNCTIONS)).tolist()
+        spent = [sum(total[f] for f in functions) for functions in _COUNTED.values()]
     else:
         spent = [_when(start, end, does, functions).clip(low, high).length for functions in _COUNTED.values()]
     return start.size, spent, _when(start, end, does, _COUNTED["copy"] + _COUNTED["synchronize"]).clip(low, high)
@@ -159,9 +163,7 @@ def _by_kind(calls: Calls, thread: int, window: Window) -> tuple[int, list[int],
 
 def _when(start: Times, end: Times, does: npt.NDArray[np.unsignedinteger[Any]], functions: list[int]) -> Intervals:
     """When a thread was in calls of some functions."""
-    chosen = np.zeros(len(_FUNCTIONS), np.bool_)
-    chosen[functions] = True
-    rows = np.flatnonzero(chosen[does])
+    rows = np.flatnonzero(np.logical_or.reduce([does == f for f in functions]))
     return Intervals.union_of(start[rows], end[rows])
 
 
@@ -271,7 +273,7 @@ class Activity:
             overhead = union_of_rows(self._overheads.filter(mine))
         if thread in self._os_rows:
             os_runtime = union_of_rows(self._osrt.select("start_ns", "end_ns")[self._os_rows[thread]])
-        start, end, activity = calls.start[rows], calls.end[rows], _ACTIVITY[calls.does[rows]]
+        start, end, activity = calls.start[rows], calls.end[rows], _ACTIVITY.take(calls.does[rows])
         apart = (start[1:] >= end[:-1]).all()  # no call inside another, as it mostly is: no two share an instant
         if apart and not len(overhead) and not len(os_runtime):
             return Stretches(start, end, activity)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.windows import Window
-from nsysparse.intervals import Index
+from nsysparse.intervals import Index, times
 from nsysparse.joins.work import Work
 
 REGULAR = 0.25  # half the distance between the quartiles, over the median, up to which a period is called regular
@@ -42,12 +42,14 @@ class Beats:
     @cached_property
     def _counts(self) -> Index:
         """Number of such ranges of each path."""
-        return np.bincount(self._work.ranges.frame["path"].filter(self._chosen()).to_numpy())
+        return np.bincount(self._work.ranges.frame["path"].to_numpy()[self._chosen()])
 
-    def _chosen(self) -> pl.Series:
-        start = pl.col("start_ns")
-        inside = (start >= self._window.start_ns) & (start < self._window.end_ns)
-        return self._work.ranges.frame.select(pl.col("push_pop") & inside & (pl.col("domain") == 0)).to_series()
+    def _chosen(self) -> Index:
+        """Rows of these ranges."""
+        frame, window = self._work.ranges.frame, self._window
+        start = times(frame["start_ns"])
+        inside = (start >= window.start_ns) & (start < window.end_ns)
+        return np.flatnonzero(inside & (frame["push_pop"] & (frame["domain"] == 0)).to_numpy())
 
     def like(self, period: float, events: int) -> str | None:
         """Path of the ranges with a period and a number, None when there are none."""
@@ -56,8 +58,8 @@ class Beats:
         if not near.size:  # most often: periods are not worked out for all
             return None
         same = (
-            self._work.ranges.frame.select("path", "start_ns", "depth")
-            .filter(self._chosen() & pl.col("path").is_in(near.tolist()))
+            self._work.ranges.frame.select("path", "start_ns", "depth")[self._chosen()]
+            .filter(pl.col("path").is_in(near.tolist()))
             .sort("start_ns")
             .group_by("path")
             .agg(pl.col("start_ns").diff().median().alias("period"), pl.col("depth").first())

@@ -63,7 +63,7 @@ class Marks:
         sends, feeding = self._that(*WORK), list(feeders)
         for rows in self._threads:
             self.feeds[rows] = np.isin(self.thread[rows][:1], feeding)
-            self.last_work[rows] = _latest(self.call[rows], sends[rows])
+            self.last_work[rows] = np.maximum.accumulate((self.call[rows] + 1) * sends[rows]) - 1
             breaks[rows] = self._pauses(rows) > PAUSE_NS
             breaks[rows][:1] = True
         self.stretch = np.cumsum(breaks, dtype=np.int32)
@@ -86,9 +86,3 @@ class Marks:
         pause, apart = np.zeros_like(start), (end[1:] >= end[:-1]).all()  # no call inside another, as it mostly is
         np.subtract(start[1:], end[:-1] if apart else np.maximum.accumulate(end)[:-1], out=pause[1:])
         return pause
-
-
-def _latest(values: npt.NDArray[np.int32], marked: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-    """The value of the last marked row up to each row, itself included; -1 before the first."""
-    at = np.flatnonzero(marked)
-    return np.repeat(np.append(np.int32(-1), values[at]), np.diff(at, prepend=0, append=marked.size))
