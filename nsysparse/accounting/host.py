@@ -189,12 +189,12 @@ class Stretches:
         order = np.argsort(start, kind="stable")
         return cls(start[order], np.concatenate([s.end for s in sets])[order], activity[order])
 
-    def during(self, start: Times, end: Times) -> dict[str, Times]:
-        """For each of many disjoint intervals, how many ns lie in each activity, of those that there are."""
+    def during(self, start: Times, end: Times) -> Times:
+        """For each of many disjoint intervals, how many ns lie in each activity: a row an activity."""
         spent = np.zeros((len(ACTIVITIES), start.size), np.int64)
         for piece in (slice(at, at + PIECE) for at in range(0, start.size, PIECE)):
             spent[:, piece] = self._during(start[piece], end[piece])
-        return {name: ns for name, ns in zip(ACTIVITIES, spent, strict=True) if ns.any()}
+        return spent
 
     def _during(self, start: Times, end: Times) -> Times:
         low = np.searchsorted(self.end, start, side="right")
@@ -292,9 +292,10 @@ class Activity:
 
     def during(self, thread: int, start: Times, end: Times) -> dict[str, npt.NDArray[np.integer[Any]]]:
         """For each of many disjoint intervals, how many ns a thread spent at each activity; the rest is NOTHING."""
-        spent = self.of(thread).during(start, end)
-        rest = end - start
-        for ns in spent.values():
-            rest -= ns
-        none = np.zeros(start.size, np.int8)
-        return {**{name: spent.get(name, none) for name in ACTIVITIES}, NOTHING: rest}
+        spent, rest = self.of(thread).during(start, end), end - start
+        found: dict[str, npt.NDArray[np.integer[Any]]] = dict.fromkeys(ACTIVITIES, np.zeros(start.size, np.int8))
+        for name, ns in zip(ACTIVITIES, spent, strict=True):
+            if ns.any():  # most threads do few things
+                found[name] = ns
+                rest -= ns
+        return {**found, NOTHING: rest}
