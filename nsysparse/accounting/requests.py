@@ -128,7 +128,7 @@ def _measure(
         request = owner.of(frame)
         counted = frame["counted"].to_numpy()
         unclaimed += int(np.count_nonzero(counted & (request < 0)))
-        number = np.where(request < 0, n, request)  # what no request sent is added up, too, and left out
+        number = request + (request < 0) * (n + 1)  # what no request sent is added up, too, and left out
         if kind == "copies":
             figures |= _copy_figures(frame, number, n)
         elif kind != "memsets":
@@ -192,8 +192,8 @@ class _Owner:
         """The calls of each request, which lie together where requests of one thread do not overlap.
 
         Returns:
-            Ascending first rows of the calls, the rows after their last, and rows of the requests; None where some
-            overlap.
+            Ascending first rows of the calls; then, after one that stands for no request, the rows after the last call,
+            and the rows of the requests. None where some overlap.
         """
         order = np.lexsort((self._start, self._thread))
         thread, start, end = self._thread[order], self._start[order], self._end[order]
@@ -206,7 +206,8 @@ class _Owner:
             begun = self._calls.start[mine]
             first[rows] = np.searchsorted(begun, start[rows], side="left") + mine.start
             after[rows] = np.searchsorted(begun, end[rows], side="right") + mine.start
-        return first, np.minimum(after, np.append(first[1:], after[-1:])), self._rows[order]
+        after = np.minimum(after, np.append(first[1:], after[-1:]))
+        return first, np.append(0, after), np.append(-1, self._rows[order])
 
     def of(self, ops: pl.DataFrame) -> Index:
         """Request of each operation, -1 for none."""
@@ -217,8 +218,8 @@ class _Owner:
             request = self._around(filled(ops["thread"]), call)
         else:
             first, after, rows = self._stretches
-            at = np.searchsorted(first, call, side="right") - 1
-            request = np.where((at >= 0) & (call < after[at]), rows[at], -1) if rows.size else np.full(call.size, -1)
+            at = np.searchsorted(first, call, side="right")
+            request = rows[at * (call < after[at])]
         if placed.size:
             thread = self._thread_of_range.gather(ops["range"][placed]).to_numpy()
             request[placed] = self._around(thread, call[placed])
