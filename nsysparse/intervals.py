@@ -179,7 +179,10 @@ class Intervals:
     def _first_few(self, n: Index) -> Times:
         """Time covered by the first n intervals, for few n: adding up pieces is quicker than a sum after each."""
         cuts = np.unique(np.append(n, 0))
-        pieces = np.add.reduceat(self.end - self.start, cuts[cuts < len(self)])
+        inside = cuts[cuts < len(self)]
+        pieces = np.add.reduceat(self.end, inside) - np.add.reduceat(
+            self.start, inside
+        )  # may wrap around, as in length
         total = np.append(0, np.cumsum(pieces))
         return times(total[np.searchsorted(cuts, n)])
 

@@ -171,10 +171,11 @@ def class_gaps(gaps: pl.DataFrame, busy: Busy) -> pl.DataFrame:
     there = np.flatnonzero(count)
     order = np.argsort(number.astype(np.uint8), kind="stable")  # few classes: numpy counts them
     first = (np.cumsum(count) - count)[there]
-    sums = {
-        c: np.add.reduceat(gaps[c].to_numpy()[order], first, dtype=np.int64) if order.size else first
-        for c in ("gap_ns", *ACTIVITIES, NOTHING, UNKNOWN_THREAD)
-    }
+
+    def total(values: Small) -> Times:
+        return np.add.reduceat(values[order], first, dtype=np.int64) if values.any() else np.zeros_like(first)
+
+    sums = {c: total(gaps[c].to_numpy()) for c in ("gap_ns", *ACTIVITIES, NOTHING, UNKNOWN_THREAD)}
     idle = sums.pop("gap_ns")
     return pl.DataFrame(
         {

@@ -211,7 +211,7 @@ class Scene:
     @cached_property
     def beats(self) -> Beats:
         """The NVTX ranges that something recurring can be in step with."""
-        return Beats(self.work, self.account.window)
+        return Beats(self.recording.own_ranges, self.account.window)
 
     @cached_property
     def loading_end_ns(self) -> int:
