@@ -49,7 +49,7 @@ _COUNTED = {
     }.items()
 }
 Kept = TypeVar("Kept")
-PIECE = 1 << 16  # intervals looked at together: what is worked out for them stays in the processor's cache
+PIECE = 1 << 14  # intervals looked at together: what is worked out for them stays in the processor's cache
 REMEMBERED = 32  # threads whose activities are kept: those of one device, as a rule
 NAMES_UNKNOWN = "(unnamed thread)"
 
