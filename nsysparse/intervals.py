@@ -6,7 +6,7 @@ arrays; there is no loop over rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 Times = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int64]
 PIECE = 1 << 16  # intervals looked up together
+FEW = 16  # times as many intervals as look-ups, from which these are few
 
 
 def times(values: npt.ArrayLike) -> Times:
@@ -42,7 +43,8 @@ class Intervals:
         s, e = times(start), times(end)
         keep = e > s
         if not keep.all():
-            s, e = s[keep], e[keep]
+            some = np.flatnonzero(keep)
+            s, e = s[some], e[some]
         if not s.size:
             return cls.none()
         if (s[1:] < s[:-1]).any():
@@ -52,7 +54,9 @@ class Intervals:
             e = np.maximum.accumulate(e)
         edge = np.ones(s.size + 1, np.bool_)  # whether a new interval begins with this row, and ends before it
         np.greater(s[1:], e[:-1], out=edge[1:-1])
-        return cls(s, e) if edge.all() else cls(s[edge[:-1]], e[edge[1:]])
+        if edge.all():
+            return cls(s, e)
+        return cls(s[np.flatnonzero(edge[:-1])], e[np.flatnonzero(edge[1:])])  # thrice as fast as by truth values
 
     @classmethod
     def any_of(cls, sets: Iterable[Intervals]) -> Intervals:
@@ -78,7 +82,8 @@ class Intervals:
     @property
     def length(self) -> int:
         """Time covered, ns."""
-        return int((self.end - self.start).sum())
+        # Sums may wrap around; what they differ by does not.
+        return int((self.end.sum(keepdims=True) - self.start.sum(keepdims=True))[0])
 
     def __or__(self, other: Intervals) -> Intervals:
         """Instants in either."""
@@ -90,9 +95,14 @@ class Intervals:
             return other & self
         if not len(self) or self.end[-1] <= other.start[0] or other.end[-1] <= self.start[0]:
             return Intervals.none()
-        low = np.searchsorted(other.end, self.start, side="right")
-        high = np.searchsorted(other.start, self.end, side="left")
-        mine, theirs = pairs(low, high)
+        begun = np.searchsorted(other.start, self.start, side="right")
+        reach = np.where(begun > 0, other.end[begun - 1], self.start)  # how far what has begun goes on
+        cut = np.flatnonzero(reach < self.end)
+        if not cut.size:  # all lies inside the other
+            return self
+        high = begun.copy()
+        high[cut] = np.searchsorted(other.start, self.end[cut], side="left")
+        mine, theirs = pairs(begun - (reach > self.start), high)
         start = np.maximum(self.start[mine], other.start[theirs])
         return Intervals(start, np.minimum(self.end[mine], other.end[theirs]))
 
@@ -133,8 +143,7 @@ class Intervals:
         s, e = times(start), times(end)
         if not len(self):
             return np.zeros(s.shape, np.int64)
-        total = np.zeros(len(self) + 1, np.int64)  # covered before each interval
-        np.cumsum(self.end - self.start, out=total[1:])
+        total = self._first_few if s.size * FEW < len(self) else self._every_first().__getitem__
         found = np.empty(s.shape, np.int64)
         for low in range(0, s.size, PIECE):  # what is worked out on the way stays in the processor's cache
             piece = slice(low, low + PIECE)
@@ -155,11 +164,27 @@ class Intervals:
         i = np.searchsorted(self.start, t, side="right") - 1
         return (i >= 0) & (t < self.end[np.maximum(i, 0)])
 
-    def _before(self, instants: Times, total: Times) -> Times:
+    def _before(self, instants: Times, total: Callable[[Index], Times]) -> Times:
         """Time covered before each instant: all that began earlier without what is still to come of the last."""
         begun = np.searchsorted(self.start, instants, side="right")
         end = self.end[np.maximum(begun - 1, 0)]
-        return np.where(begun > 0, total[begun] - (end - np.minimum(instants, end)), 0)
+        return np.where(begun > 0, total(begun) - (end - np.minimum(instants, end)), 0)
+
+    def _every_first(self) -> Times:
+        """Time covered by the first n intervals, for every n from 0."""
+        total = np.zeros(len(self) + 1, np.int64)
+        np.cumsum(np.subtract(self.end, self.start, out=total[1:]), out=total[1:])
+        return total
+
+    def _first_few(self, n: Index) -> Times:
+        """Time covered by the first n intervals, for few n: adding up pieces is quicker than a sum after each."""
+        cuts = np.unique(np.append(n, 0))
+        inside = cuts[cuts < len(self)]
+        pieces = np.add.reduceat(self.end, inside) - np.add.reduceat(
+            self.start, inside
+        )  # may wrap around, as in length
+        total = np.append(0, np.cumsum(pieces))
+        return times(total[np.searchsorted(cuts, n)])
 
 
 class Spans:
@@ -186,6 +211,8 @@ class Spans:
 
     def inside(self, instants: Intervals) -> int:
         """Time of all of them added, ns, that lies in a set."""
+        if self._start.size < len(instants):  # fewer to look up
+            return int(instants.covered(self._start, self._end).sum())
         return int((self._before(instants.end) - self._before(instants.start)).sum())
 
     def _before(self, t: Times) -> Times:

@@ -64,6 +64,15 @@ def test_covered(spans, asked):
     assert found == [len(instants(spans) & set(range(s, e))) for s, e in asked]
 
 
+@given(
+    st.sets(st.integers(0, 60), min_size=40), st.lists(st.tuples(st.integers(-5, 200), st.integers(0, 90)), max_size=2)
+)
+def test_little_asked_of_many_intervals(places, asked):
+    spans = [(3 * p, 3 * p + 1 + p % 2) for p in places]
+    found = union(spans).covered([s for s, _ in asked], [s + n for s, n in asked]).tolist()
+    assert found == [len(instants(spans) & set(range(s, s + n))) for s, n in asked]
+
+
 @given(SPANS, st.lists(TIMES, max_size=8))
 def test_contains(spans, asked):
     assert union(spans).contains(asked).tolist() == [t in instants(spans) for t in asked]

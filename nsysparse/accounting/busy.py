@@ -62,21 +62,20 @@ class Busy:
 
     def summary(self) -> dict[str, Any]:
         """Lengths in ns, and shares of the window; the names that every output uses."""
-        length = self.window.length_ns
+        length, busy, exposed = self.window.length_ns, self.everything.length, self.exposed.length
         figures: dict[str, Any] = {
             "window": self.window.name,
             "window_basis": self.window.basis,
             "window_start_ns": self.window.start_ns,
             "window_end_ns": self.window.end_ns,
             "window_ns": length,
-            "busy_ns": self.everything.length,
-            "idle_ns": length - self.everything.length,
+            "busy_ns": busy,
+            "idle_ns": length - busy,
         }
         figures |= {f"{kind}_ns": union.length for kind, union in self.by_kind.items()}
-        copies = self.by_kind["copies"].length
         figures |= {
-            "copies_exposed_ns": self.exposed.length,
-            "copies_overlapped_ns": copies - self.exposed.length,
+            "copies_exposed_ns": exposed,
+            "copies_overlapped_ns": figures["copies_ns"] - exposed,
             "held_up_ns": self.held_up.length,
         }
         parts = [k for k in figures if k.endswith("_ns") and not k.startswith("window")]

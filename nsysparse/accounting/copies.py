@@ -171,7 +171,7 @@ class CopySums:
         self._clipped = times(copies["to_ns"]) - times(copies["from_ns"])
         self._exposed = times(copies["exposed_ns"])
         sized = np.flatnonzero(counted & given(size))
-        self._by_size = sized[np.argsort(self._size[sized], kind="stable")]
+        self._by_size = sized[np.argsort(self._size[sized])]
         large = (self._size >= LARGE_COPY) & (self._took > 0) & counted
         self._large = np.flatnonzero(large & given(size))
         self._called = np.flatnonzero(counted & given(copies["in_call_ns"]))

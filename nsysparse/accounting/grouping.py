@@ -84,6 +84,8 @@ def add_up(values: pl.Series | npt.NDArray[Any], number: npt.NDArray[Any], n: in
     if values.dtype == np.bool_:
         return np.bincount(number if values.all() else number[values], minlength=n)
     most = max(abs(int(values.min(initial=0))), abs(int(values.max(initial=0))))
+    if not most:
+        return np.zeros(n, np.int64)
     if most * values.size < EXACT:
         return np.bincount(number, values, n).astype(np.int64)
     high, low = values >> LOW_BITS, values & ((1 << LOW_BITS) - 1)

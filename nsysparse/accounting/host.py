@@ -49,7 +49,7 @@ _COUNTED = {
     }.items()
 }
 Kept = TypeVar("Kept")
-PIECE = 1 << 16  # intervals looked at together: what is worked out for them stays in the processor's cache
+PIECE = 1 << 14  # intervals looked at together: what is worked out for them stays in the processor's cache
 REMEMBERED = 32  # threads whose activities are kept: those of one device, as a rule
 NAMES_UNKNOWN = "(unnamed thread)"
 
@@ -150,8 +150,12 @@ def _by_kind(calls: Calls, thread: int, window: Window) -> tuple[int, list[int],
     near = rows_near(calls.start[mine], calls.end[mine], low, high)
     start, end, does = calls.start[mine][near], calls.end[mine][near], calls.does(mine).to_physical().to_numpy()[near]
     if (start[1:] >= end[:-1]).all():  # no call inside another: what they took adds up
-        took = add_up(np.minimum(end, high) - np.maximum(start, low), does, len(_FUNCTIONS)).tolist()
-        spent = [sum(took[f] for f in functions) for functions in _COUNTED.values()]
+        took = end - start
+        before, within = int(np.searchsorted(start, low)), int(np.searchsorted(end, high))  # both ascend
+        took[:before] -= low - start[:before]
+        took[within:] -= end[within:] - high
+        total = add_up(took, does, len(_FUNCTIONS)).tolist()
+        spent = [sum(total[f] for f in functions) for functions in _COUNTED.values()]
     else:
         spent = [_when(start, end, does, functions).clip(low, high).length for functions in _COUNTED.values()]
     return start.size, spent, _when(start, end, does, _COUNTED["copy"] + _COUNTED["synchronize"]).clip(low, high)
@@ -159,9 +163,7 @@ def _by_kind(calls: Calls, thread: int, window: Window) -> tuple[int, list[int],
 
 def _when(start: Times, end: Times, does: npt.NDArray[np.unsignedinteger[Any]], functions: list[int]) -> Intervals:
     """When a thread was in calls of some functions."""
-    chosen = np.zeros(len(_FUNCTIONS), np.bool_)
-    chosen[functions] = True
-    rows = np.flatnonzero(chosen[does])
+    rows = np.flatnonzero(np.logical_or.reduce([does == f for f in functions]))
     return Intervals.union_of(start[rows], end[rows])
 
 
@@ -271,7 +273,11 @@ class Activity:
             overhead = union_of_rows(self._overheads.filter(mine))
         if thread in self._os_rows:
             os_runtime = union_of_rows(self._osrt.select("start_ns", "end_ns")[self._os_rows[thread]])
-        start, end, activity = calls.start[rows], calls.end[rows], _ACTIVITY[calls.does(rows).to_physical().to_numpy()]
+        start, end, activity = (
+            calls.start[rows],
+            calls.end[rows],
+            _ACTIVITY.take(calls.does(rows).to_physical().to_numpy()),
+        )
         apart = (start[1:] >= end[:-1]).all()  # no call inside another, as it mostly is: no two share an instant
         if apart and not len(overhead) and not len(os_runtime):
             return Stretches(start, end, activity)
@@ -288,7 +294,12 @@ class Activity:
             taken = taken | union
         return Stretches.of_sets(split)
 
-    def during(self, thread: int, start: Times, end: Times) -> dict[str, Times]:
+    def during(self, thread: int, start: Times, end: Times) -> dict[str, npt.NDArray[np.integer[Any]]]:
         """For each of many disjoint intervals, how many ns a thread spent at each activity; the rest is NOTHING."""
-        spent = self.of(thread).during(start, end)
-        return {**dict(zip(ACTIVITIES, spent, strict=True)), NOTHING: end - start - spent.sum(axis=0)}
+        spent, rest = self.of(thread).during(start, end), end - start
+        found: dict[str, npt.NDArray[np.integer[Any]]] = dict.fromkeys(ACTIVITIES, np.zeros(start.size, np.int8))
+        for name, ns in zip(ACTIVITIES, spent, strict=True):
+            if ns.any():  # most threads do few things
+                found[name] = ns
+                rest -= ns
+        return {**found, NOTHING: rest}

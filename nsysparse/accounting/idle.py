@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.busy import Busy
-from nsysparse.accounting.grouping import add_up, number_rows, over
+from nsysparse.accounting.grouping import number_rows, over
 from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host
 from nsysparse.intervals import Index, Intervals, Times, pairs, times
 from nsysparse.joins.order import rows_of
@@ -29,6 +30,7 @@ CLASS_NAMES = (
 UNKNOWN_THREAD = "unknown thread"
 NEVER = np.iinfo(np.int64).min
 Bools = npt.NDArray[np.bool_]
+Small = npt.NDArray[np.integer[Any]]
 
 
 def find_gaps(work: Work, busy: Busy, host: Host, activity: Activity) -> pl.DataFrame:
@@ -96,6 +98,11 @@ def _ended_by(work: Work, idle: Intervals) -> tuple[Times, Bools, pl.Series, Boo
 
 def _starting_at(starts: Times, instants: Times) -> tuple[Index, Index]:
     """The rows (ascending starts) that start at each of some ascending instants: the instant's number, and the row."""
+    if starts.size < instants.size:  # fewer to look up
+        at = np.searchsorted(instants, starts)
+        at = at[: np.searchsorted(at, instants.size)]  # later rows start at none
+        row = np.flatnonzero(instants[at] == starts[: at.size])
+        return at[row], row
     low = np.searchsorted(starts, instants, side="left")
     low = low[: np.searchsorted(low, starts.size)]  # later instants have none
     high = low + (starts[low] == instants[: low.size])
@@ -105,13 +112,13 @@ def _starting_at(starts: Times, instants: Times) -> tuple[Index, Index]:
     return pairs(low, high)
 
 
-def _activity(idle: Intervals, thread: Times, known: Bools, activity: Activity) -> dict[str, Times]:
+def _activity(idle: Intervals, thread: Times, known: Bools, activity: Activity) -> dict[str, Small]:
     """What the threads did, in the columns of :func:`find_gaps`."""
     took = idle.end - idle.start
     if known.all() and known.size and (thread[1:] == thread[:-1]).all():  # mostly one thread feeds a device
         spent = activity.during(int(thread[0]), idle.start, idle.end)
-        return {**spent, UNKNOWN_THREAD: np.zeros(took.size, np.int64)}
-    columns = {name: np.zeros(took.size, np.int64) for name in (*ACTIVITIES, NOTHING)}
+        return {**spent, UNKNOWN_THREAD: np.zeros(took.size, np.int8)}
+    columns: dict[str, Small] = {name: np.zeros(took.size, np.int64) for name in (*ACTIVITIES, NOTHING)}
     for one, rows in rows_of(thread):  # threads, not gaps
         here = np.arange(took.size)[rows] if isinstance(rows, slice) else rows
         here = here[known[here]]
@@ -162,7 +169,13 @@ def class_gaps(gaps: pl.DataFrame, busy: Busy) -> pl.DataFrame:
     number = class_of(gaps["gap_ns"])
     count = np.bincount(number, minlength=len(CLASSES_NS))
     there = np.flatnonzero(count)
-    sums = {c: add_up(gaps[c], number, count.size)[there] for c in ("gap_ns", *ACTIVITIES, NOTHING, UNKNOWN_THREAD)}
+    order = np.argsort(number.astype(np.uint8), kind="stable")  # few classes: numpy counts them
+    first = (np.cumsum(count) - count)[there]
+
+    def total(values: Small) -> Times:
+        return np.add.reduceat(values[order], first, dtype=np.int64) if values.any() else np.zeros_like(first)
+
+    sums = {c: total(gaps[c].to_numpy()) for c in ("gap_ns", *ACTIVITIES, NOTHING, UNKNOWN_THREAD)}
     idle = sums.pop("gap_ns")
     return pl.DataFrame(
         {

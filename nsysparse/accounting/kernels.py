@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.busy import Busy, clipped, starts_inside, touching
+from nsysparse.accounting.grouping import number_rows
 from nsysparse.joins.work import Work
+from nsysparse.nulls import filled, given, masked
 from nsysparse.source import Trace
 
 # Allocation granularities of the CUDA occupancy calculator, compute capability 7.0 and later.
@@ -17,6 +21,7 @@ SHAPE = (
     *("registers", "static_shared_bytes", "dynamic_shared_bytes"),
 )
 PIECE = 1 << 17  # kernels looked at together: what is worked out for them stays in the processor's cache
+Numbers = npt.NDArray[np.float64]  # integers: quotients of them round as integers would, and are quick
 NO_NAME = "(name not in the export)"
 SHARED_RESERVED = 1_024  # shared memory a block that the runtime takes, compute capability 8.0 and later
 
@@ -34,30 +39,43 @@ def sm_fill(kernels: pl.DataFrame, device: dict[str, Any]) -> pl.Series:
     Returns:
         Float64 between 0 and 1; NULL where the launch shape or a limit is unknown.
     """
-    limits = [device.get(c) for c in ("sm_count", "warp_threads", "sm_warps", "sm_blocks")]
-    if any(not v for v in limits):
+    limits = [float(device.get(c) or 0) for c in ("sm_count", "warp_threads", "sm_warps", "sm_blocks")]
+    if not all(limits):
         return pl.Series("sm_fill", [None] * kernels.height, pl.Float64)
-    sms, warp_threads, sm_warps, sm_blocks = (pl.lit(v, pl.Int64) for v in limits)
-    kernels = kernels.select(pl.col(SHAPE).cast(pl.Int64))
-    threads = pl.col("block_x") * pl.col("block_y") * pl.col("block_z")
-    warps = (threads + warp_threads - 1) // warp_threads
-    room = [sm_blocks, sm_warps // warps]
-    if device.get("sm_registers"):
-        a_warp = (pl.col("registers") * warp_threads + REGISTER_UNIT - 1) // REGISTER_UNIT * REGISTER_UNIT
-        by_registers = pl.lit(device["sm_registers"], pl.Int64) // a_warp // WARP_UNIT * WARP_UNIT // warps
-        room.append(pl.when(pl.col("registers") > 0).then(by_registers))
-    if device.get("sm_shared_bytes"):
-        modern = (device.get("compute_major") or 8) >= 8
-        used = pl.col("static_shared_bytes") + pl.col("dynamic_shared_bytes")
-        used = used + (SHARED_RESERVED if modern else 0)
-        used = (used + SHARED_UNIT - 1) // SHARED_UNIT * SHARED_UNIT
-        room.append(pl.when(used > 0).then(pl.lit(device["sm_shared_bytes"], pl.Int64) // used))
-    capacity = pl.max_horizontal(pl.min_horizontal(room), 1) * sms  # it ran, so one fits
-    blocks = pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z")
-    known = (threads > 0) & (blocks > 0)
-    return kernels.select(sm_fill=pl.when(known).then((blocks / capacity).clip(0, 1)).otherwise(None).cast(pl.Float64))[
-        "sm_fill"
-    ]
+    sms, warp_threads, sm_warps, sm_blocks = limits
+    registers, shared = device.get("sm_registers"), device.get("sm_shared_bytes")
+    threads, blocks = _volume(kernels, "block"), _volume(kernels, "grid")
+    warps = np.maximum(np.ceil(threads / warp_threads), 1)
+    room = np.minimum(np.floor(sm_warps / warps), sm_blocks)
+    with np.errstate(divide="ignore"):  # what takes nothing, or is not known, has room without end
+        if registers:
+            a_warp = np.ceil(filled(kernels["registers"]) * warp_threads / REGISTER_UNIT) * REGISTER_UNIT
+            held = np.floor(np.floor(registers / a_warp) / WARP_UNIT) * WARP_UNIT
+            room = np.minimum(room, np.floor(held / warps))
+        if shared:
+            modern = (device.get("compute_major") or 8) >= 8
+            used = _shared(kernels, SHARED_RESERVED if modern else 0)
+            room = np.minimum(room, np.floor(shared / used))
+    fill = blocks / (np.maximum(room, 1) * sms)  # it ran, so one fits
+    return masked("sm_fill", np.minimum(fill, 1), (threads > 0) & (blocks > 0))
+
+
+def _volume(kernels: pl.DataFrame, of: str) -> Numbers:
+    """Blocks of each kernel's grid, or threads of its block; 0 where they are not known."""
+    volume: Numbers = filled(kernels[f"{of}_x"]).astype(np.float64)
+    for side in "yz":
+        volume *= filled(kernels[f"{of}_{side}"])
+    return volume
+
+
+def _shared(kernels: pl.DataFrame, reserved: int) -> Numbers:
+    """Shared memory that a block of each kernel takes, bytes; 0 where it is not known."""
+    parts = [kernels["static_shared_bytes"], kernels["dynamic_shared_bytes"]]
+    used: Numbers = np.add(*(filled(part) for part in parts), dtype=np.float64) + reserved
+    used = np.ceil(used / SHARED_UNIT) * SHARED_UNIT
+    if any(part.null_count() for part in parts):
+        used *= given(parts[0]) & given(parts[1])
+    return used
 
 
 def detail_kernels(work: Work, busy: Busy, device: dict[str, Any]) -> pl.DataFrame:
@@ -70,12 +88,11 @@ def detail_kernels(work: Work, busy: Busy, device: dict[str, Any]) -> pl.DataFra
 
 def mean_fill(kernels: pl.DataFrame, busy: Busy) -> float | None:
     """SM fill of the window, weighted by kernel time; None when no kernel's is known."""
-    fill, took = kernels["sm_fill"], pl.Series(clipped(kernels, busy.window))
+    fill, took = kernels["sm_fill"], clipped(kernels, busy.window)
     if fill.null_count():
-        known = fill.is_not_null()
-        fill, took = fill.filter(known), took.filter(known)
+        took, fill = took[given(fill)], fill.drop_nulls()
     time = int(took.sum())
-    return float((fill * took).sum()) / time if time else None
+    return float(pl.Series(fill.to_numpy() * took).sum()) / time if time else None
 
 
 class KernelNames:
@@ -102,15 +119,17 @@ def table_kernels(kernels: pl.DataFrame, names: KernelNames, busy: Busy) -> pl.D
         sum), ``window_ratio`` (of the window; streams may add up to more than 1), ``mean_ns``, ``median_ns``,
         ``min_ns``, ``max_ns`` (of those that start inside), ``sm_fill`` (time-weighted).
     """
-    rows = kernels.select("name_id", "short_name_id", "counted", "sm_fill", took=pl.col("end_ns") - pl.col("start_ns"))
-    rows = rows.hstack([pl.Series("clipped", clipped(kernels, busy.window))])
+    number, first = number_rows(kernels, ("name_id", "short_name_id"))  # Polars groups by one number far quicker
+    rows = kernels.select("counted", "sm_fill", took=pl.col("end_ns") - pl.col("start_ns")).hstack(
+        [pl.Series("number", number), pl.Series("clipped", clipped(kernels, busy.window))]
+    )
     took, counted, inside = pl.col("took"), pl.col("counted"), pl.col("clipped")
     filled = inside
     if not kernels["counted"].all():  # most often all are, and a filter in a group is dear
         took = took.filter(counted)
     if kernels["sm_fill"].null_count():
         filled = inside.filter(pl.col("sm_fill").is_not_null())
-    table = rows.group_by("name_id", "short_name_id").agg(
+    table = rows.group_by("number").agg(
         counted.sum().cast(pl.Int64).alias("count"),
         inside.sum().alias("time_ns"),
         took.mean().alias("mean_ns"),
@@ -120,10 +139,10 @@ def table_kernels(kernels: pl.DataFrame, names: KernelNames, busy: Busy) -> pl.D
         ((pl.col("sm_fill") * inside).sum() / filled.sum()).alias("sm_fill"),
     )
     total = table["time_ns"].sum()
-    fill = table["sm_fill"]
+    fill, named = table["sm_fill"], kernels[["name_id", "short_name_id"]][first[table["number"].to_numpy()]]
     return table.select(
-        names.of(table["short_name_id"]).alias("short_name"),
-        names.of(table["name_id"]).alias("name"),
+        names.of(named["short_name_id"]).alias("short_name"),
+        names.of(named["name_id"]).alias("name"),
         *("count", "time_ns"),
         (pl.col("time_ns") / total if total else pl.lit(None, pl.Float64)).alias("time_ratio"),
         (pl.col("time_ns") / busy.window.length_ns).alias("window_ratio"),

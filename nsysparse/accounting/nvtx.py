@@ -116,7 +116,8 @@ def table_start_end(work: Work, chosen: pl.Series) -> pl.DataFrame:
         (of the finished ones).
     """
     ranges = work.ranges.frame
-    there = np.flatnonzero((~ranges["push_pop"] & chosen).to_numpy())
+    only_nested = ranges["push_pop"].all()  # as it mostly is
+    there = np.flatnonzero([] if only_nested else (~ranges["push_pop"] & chosen).to_numpy())
     if not there.size:
         counts = dict.fromkeys(("count", "across_threads", "unfinished"), pl.Int64)
         return pl.DataFrame(schema={"label": pl.String, **counts, "mean_ns": pl.Float64, "max_ns": pl.Int64})

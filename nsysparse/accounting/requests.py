@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from nsysparse.joins.nesting import Nesting
 from nsysparse.joins.order import rows_of
 from nsysparse.joins.ranges import IN_TIME
 from nsysparse.joins.work import Work
-from nsysparse.nulls import filled, given, masked
+from nsysparse.nulls import filled, masked
 
 # Figure of a request -> whether it is a time (ns), bytes or a number; the order of every table.
 FIGURES = {
@@ -127,7 +128,7 @@ def _measure(
         request = owner.of(frame)
         counted = frame["counted"].to_numpy()
         unclaimed += int(np.count_nonzero(counted & (request < 0)))
-        number = np.where(request < 0, n, request)  # what no request sent is added up, too, and left out
+        number = request + (request < 0) * (n + 1)  # what no request sent is added up, too, and left out
         if kind == "copies":
             figures |= _copy_figures(frame, number, n)
         elif kind != "memsets":
@@ -175,27 +176,60 @@ class _Owner:
     def __init__(self, ranges: pl.DataFrame, work: Work) -> None:
         crossing = ranges.with_row_index("row").filter(pl.col("thread") != pl.col("end_thread"))
         self._rows = np.concatenate((np.arange(ranges.height), crossing["row"].to_numpy()))
-        self._nesting = Nesting(
-            pl.concat([ranges["thread"], crossing["end_thread"]]),
-            pl.concat([ranges["start_ns"], crossing["start_ns"]]),
-            pl.concat([ranges["end_ns"], crossing["end_ns"]]),
+        self._thread, self._start, self._end = (
+            np.concatenate((times(ranges[c]), times(crossing[again])))
+            for c, again in (("thread", "end_thread"), ("start_ns", "start_ns"), ("end_ns", "end_ns"))
         )
-        self._begun = work.calls.start
+        self._calls = work.calls
         self._thread_of_range = work.ranges.frame["thread"]
+        self._stretches = self._by_call()
+
+    @cached_property
+    def _nesting(self) -> Nesting:
+        return Nesting(self._thread, self._start, self._end)
+
+    def _by_call(self) -> tuple[Index, Index, Index] | None:
+        """The calls of each request, which lie together where requests of one thread do not overlap.
+
+        Returns:
+            Ascending first rows of the calls; then, after one that stands for no request, the rows after the last call,
+            and the rows of the requests. None where some overlap.
+        """
+        order = np.lexsort((self._start, self._thread))
+        thread, start, end = self._thread[order], self._start[order], self._end[order]
+        overlap = (start[1:] < end[:-1]) | (start[1:] == start[:-1])
+        if (end < start).any() or (overlap & (thread[1:] == thread[:-1])).any():
+            return None
+        first, after = np.empty(order.size, np.int64), np.empty(order.size, np.int64)
+        for one, rows in rows_of(thread):
+            mine = self._calls.rows_of(one)
+            begun = self._calls.start[mine]
+            first[rows] = np.searchsorted(begun, start[rows], side="left") + mine.start
+            after[rows] = np.searchsorted(begun, end[rows], side="right") + mine.start
+        after = np.minimum(after, np.append(first[1:], after[-1:]))
+        return first, np.append(0, after), np.append(-1, self._rows[order])
 
     def of(self, ops: pl.DataFrame) -> Index:
         """Request of each operation, -1 for none."""
-        if not ops.height:
-            return np.empty(0, np.int64)
         # A call placed "in time" belongs to the request of the thread whose range it was placed in.
-        placed = (ops["path_by"] == IN_TIME).to_numpy()
-        thread = filled(ops["thread"])
-        if placed.any():
-            thread = thread.copy()
-            thread[placed] = self._thread_of_range.gather(ops["range"].filter(placed)).to_numpy()
-        begun = np.zeros(ops.height, np.int64)
-        called = given(ops["call"])
-        begun[called] = self._begun[filled(ops["call"])[called]]
+        placed = np.flatnonzero((ops["path_by"] == IN_TIME).to_numpy())
+        call = filled(ops["call"], -1)
+        if self._stretches is None:
+            request = self._around(filled(ops["thread"]), call)
+        else:
+            first, after, rows = self._stretches
+            at = np.searchsorted(first, call, side="right")
+            request = rows[at * (call < after[at])]
+        if placed.size:
+            thread = self._thread_of_range.gather(ops["range"][placed]).to_numpy()
+            request[placed] = self._around(thread, call[placed])
+        return request
+
+    def _around(self, thread: Times, call: Index) -> Index:
+        """The request around the start of each call (-1: no call) on some thread; -1 where there is none."""
+        called = call >= 0
+        begun = np.zeros(call.size, np.int64)
+        begun[called] = self._calls.start[call[called]]
         row = self._nesting.rows_of(self._nesting.enclosing(thread, begun))
         found = (row >= 0) & called
         return times(np.where(found, self._rows[np.maximum(row, 0)] if self._rows.size else -1, -1))

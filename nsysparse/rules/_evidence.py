@@ -105,8 +105,9 @@ def copy_figures(scene: Scene, copies: pl.DataFrame, waits: Waits | None = None)
 
 def lower_median(sizes: pl.Series) -> int | None:
     """The median, and of an even number the lower of the two in the middle: a size that did occur."""
-    median = sizes.quantile(0.5, "lower")
-    return None if median is None else int(median)
+    known = (sizes.drop_nulls() if sizes.null_count() else sizes).to_numpy()
+    middle = (known.size - 1) // 2
+    return int(np.partition(known, middle)[middle]) if known.size else None
 
 
 def _call_bandwidth(direct: pl.DataFrame) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsysparse.accounting.busy import union_by_thread
 from nsysparse.intervals import Intervals, times
 from nsysparse.nulls import given
 from nsysparse.rules._scene import Scene
@@ -18,6 +19,14 @@ def gaps_of(scene: Scene) -> pl.DataFrame:
         scene.found["gaps"] = launch_gaps(scene)
     gaps: pl.DataFrame = scene.found["gaps"]
     return gaps
+
+
+def claims_by_thread(gaps: pl.DataFrame, claim: Intervals) -> dict[int, Intervals]:
+    """The instants of a claim on some gaps that are each thread's, by the thread whose call ended the gap."""
+    unions = union_by_thread(gaps)
+    if len(unions) == 1 and not gaps["thread"].null_count():  # mostly one thread feeds a device: all is its
+        return dict.fromkeys(unions, claim)
+    return {thread: union & claim for thread, union in unions.items()}
 
 
 def queued_time(scene: Scene) -> Intervals:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.windows import Window
-from nsysparse.intervals import Index
+from nsysparse.intervals import Index, times
 from nsysparse.joins.work import Work
 
 REGULAR = 0.25  # half the distance between the quartiles, over the median, up to which a period is called regular
@@ -33,21 +33,47 @@ def find_period(values: npt.NDArray[np.int64]) -> int:
     return 0
 
 
+class OwnRanges:
+    """The NVTX ranges of the program itself (push/pop, of the default domain), for all devices.
+
+    Attributes:
+        frame: All ranges, these among them.
+        paths: Their paths.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self.frame, self.paths = work.ranges.frame, work.ranges.paths
+
+    @cached_property
+    def own(self) -> npt.NDArray[np.bool_]:
+        """Which of all ranges these are."""
+        return (self.frame["push_pop"] & (self.frame["domain"] == 0)).to_numpy()
+
+    @cached_property
+    def _everywhere(self) -> Index:
+        return np.bincount(self.frame["path"].to_numpy()[self.own], minlength=self.paths.height)
+
+    def starting_in(self, window: Window) -> npt.NDArray[np.bool_]:
+        """Which of all ranges start in a window."""
+        start = times(self.frame["start_ns"])
+        inside: npt.NDArray[np.bool_] = (start >= window.start_ns) & (start < window.end_ns)
+        return inside
+
+    def counts(self, window: Window) -> Index:
+        """Number of these of each path that start in a window: few are outside, as a rule, and taken off all."""
+        outside = np.flatnonzero(self.own & ~self.starting_in(window))
+        return self._everywhere - np.bincount(self.frame["path"].to_numpy()[outside], minlength=self.paths.height)
+
+
 class Beats:
     """The NVTX ranges of the program itself that start in a window, and how often those of each path do."""
 
-    def __init__(self, work: Work, window: Window) -> None:
-        self._work, self._window = work, window
+    def __init__(self, ranges: OwnRanges, window: Window) -> None:
+        self._ranges, self._window = ranges, window
 
     @cached_property
     def _counts(self) -> Index:
-        """Number of such ranges of each path."""
-        return np.bincount(self._work.ranges.frame["path"].filter(self._chosen()).to_numpy())
-
-    def _chosen(self) -> pl.Series:
-        start = pl.col("start_ns")
-        inside = (start >= self._window.start_ns) & (start < self._window.end_ns)
-        return self._work.ranges.frame.select(pl.col("push_pop") & inside & (pl.col("domain") == 0)).to_series()
+        return self._ranges.counts(self._window)
 
     def like(self, period: float, events: int) -> str | None:
         """Path of the ranges with a period and a number, None when there are none."""
@@ -55,14 +81,16 @@ class Beats:
         near = np.flatnonzero(apart <= SAME * events)
         if not near.size:  # most often: periods are not worked out for all
             return None
+        ranges = self._ranges
         same = (
-            self._work.ranges.frame.select("path", "start_ns", "depth")
-            .filter(self._chosen() & pl.col("path").is_in(near.tolist()))
+            ranges.frame.select("path", "start_ns", "depth")
+            .filter(pl.Series(ranges.own & ranges.starting_in(self._window)))
+            .filter(pl.col("path").is_in(near.tolist()))
             .sort("start_ns")
             .group_by("path")
             .agg(pl.col("start_ns").diff().median().alias("period"), pl.col("depth").first())
             .filter((pl.col("period") - period).abs() <= SAME * period)
-            .join(self._work.ranges.paths.select("path", "text"), on="path")
+            .join(ranges.paths.select("path", "text"), on="path")
             .with_columns(apart=pl.lit(pl.Series(apart)).gather("path"))
             .sort("apart", "depth", "text")
         )

@@ -10,6 +10,7 @@ from nsysparse.accounting.busy import union_of_rows
 from nsysparse.intervals import Index, Intervals
 from nsysparse.joins.order import rows_by
 from nsysparse.joins.work import Work
+from nsysparse.rules._periods import OwnRanges
 from nsysparse.rules._stacks import CallStacks
 from nsysparse.source import Trace
 from nsysparse.stacks.load import Stacks
@@ -20,12 +21,14 @@ class Recording:
 
     Attributes:
         call_stacks: Stacks of CUDA calls and of samples.
+        own_ranges: The program's own NVTX ranges.
     """
 
     def __init__(self, trace: Trace, work: Work, stacks: Stacks | None = None) -> None:
         self._trace = trace
         self._os_waits: dict[int, Intervals] = {}
         self.call_stacks = CallStacks(trace, work, stacks)
+        self.own_ranges = OwnRanges(work)
 
     def texts(self, references: pl.Series) -> pl.DataFrame:
         """Texts behind string references: ``id``, ``value``."""

@@ -95,7 +95,7 @@ def assign_roles(copies: pl.DataFrame, scene: Scene) -> pl.Series:
     _mark_weights(marked, scene)
     _mark_small(marked, scene)
     _mark_rest(marked)
-    return pl.Series("role", ROLES, pl.String)[marked.role.astype(np.int64)]
+    return pl.Series("role", ROLES, pl.Enum(ROLES))[marked.role.astype(np.int64)]
 
 
 def names_of(copies: pl.DataFrame, scene: Scene) -> str:
@@ -126,7 +126,8 @@ def _mark_saves(copies: _Copies, scene: Scene) -> None:
     size = filled(copies.frame["bytes"])
     if not outgoing.size or size[outgoing].sum() < scene.settings["state_offload.burst_bytes"]:  # nor a block of them
         return
-    back, into = copies.frame[outgoing], copies.frame[incoming]
+    looked_at = copies.frame.select(*GROUP, "start_ns", "bytes", "call", "burst", "decile", "waits")
+    back, into = looked_at[outgoing], looked_at[incoming]
     blocks = _blocks(back, scene)
     if not blocks.height:  # then nothing is saved, and nothing comes back
         return
@@ -186,7 +187,8 @@ def _mark_weights(copies: _Copies, scene: Scene) -> None:
     rows = copies.open(copies.into & frame["direct"].to_numpy() & large)
     if np.unique(frame["decile"].to_numpy()[rows]).size < RECURS_IN:
         return
-    candidates = frame[rows].sort("call_start_ns", "start_ns")
+    columns = ("call_start_ns", "start_ns", "bytes", "path", "call", "from_ns", "to_ns", "waits")
+    candidates = frame.select(columns)[rows].sort("call_start_ns", "start_ns")
     period = _periods.find_period(candidates["bytes"].to_numpy())
     equal = period == 1
     if scene.requests and scene.account.requests and scene.account.requests.frame is not None:

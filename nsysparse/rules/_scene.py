@@ -14,6 +14,7 @@ from nsysparse.accounting.device import DeviceAccount
 from nsysparse.accounting.host import feeding
 from nsysparse.integrity import Verdict
 from nsysparse.intervals import Index, Intervals, Spans, Times, times
+from nsysparse.joins.calls import DOES
 from nsysparse.joins.order import rows_among, rows_of
 from nsysparse.joins.work import GPU_TABLES, Work
 from nsysparse.nulls import filled, masked
@@ -23,6 +24,7 @@ from nsysparse.rules._roles import DECILES, assign_roles
 from nsysparse.rules._turns import Marks, take_turns
 
 UNKNOWN_KIND, NO_COPY = -2, -1  # beside the kinds of copies
+COPY = DOES.categories.to_list().index("copy")
 HOLE_SIGNS = ("id_jumps", "empty_ranges", "tail")  # checks whose holes have a beginning and an end
 
 
@@ -158,9 +160,9 @@ class Scene:
 
     def _bursts(self) -> tuple[Index, Index]:
         """Runs of copy calls of one direction on one thread, unbroken by a send or a pause: calls, and their runs."""
-        marks, turns = self.marks, self.turns
+        marks = self.marks
         rows = np.flatnonzero(marks.call == marks.last_work)  # those that send work
-        call, copying = marks.call[rows], (turns["does"] == "copy").to_numpy()[rows]
+        call, copying = marks.call[rows], marks.does[rows] == COPY
         token = np.where(copying, UNKNOWN_KIND, NO_COPY)
         sent, kind = filled(self.account.copies["call"], -1)[::-1], filled(self.account.copies["kind"], UNKNOWN_KIND)
         at = rows_among(call, sent)
@@ -209,7 +211,7 @@ class Scene:
     @cached_property
     def beats(self) -> Beats:
         """The NVTX ranges that something recurring can be in step with."""
-        return Beats(self.work, self.account.window)
+        return Beats(self.recording.own_ranges, self.account.window)
 
     @cached_property
     def loading_end_ns(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsysparse.accounting.host import rows_near
@@ -15,7 +16,6 @@ from nsysparse.joins.order import rows_of
 from nsysparse.joins.work import Work
 
 _DOES = DOES.categories.to_list()
-_SENDS = np.isin(_DOES, WORK)  # by the number of what a call does
 PAUSE_NS = 1_000_000  # a host pause longer than this ends a burst of copies
 COLUMNS = ("call", "start_ns", "end_ns", "thread", "name", "does", "failed", "waits")
 
@@ -45,6 +45,7 @@ class Marks:
 
     Attributes:
         call, start_ns, end_ns, thread: As in the turns; calls are ascending.
+        does: Number of each call's function in DOES.
         waits: Whether a call blocks its thread.
         last_work: The thread's last call that sent work, itself included; -1 for none.
         stretch: Number of the stretch without a pause that a call lies in.
@@ -55,18 +56,26 @@ class Marks:
     def __init__(self, turns: pl.DataFrame, feeders: Iterable[int]) -> None:
         self.call, self.thread = turns["call"].to_numpy(), times(turns["thread"])
         self.start_ns, self.end_ns = times(turns["start_ns"]), times(turns["end_ns"])
-        self.waits = turns["waits"].to_numpy()
+        self.waits, self.does = turns["waits"].to_numpy(), turns["does"].to_physical().to_numpy()
         self.feeds = np.zeros(self.call.size, np.bool_)
         self.last_work, breaks = np.empty_like(self.call), np.zeros(self.call.size, np.bool_)
         self._threads = [rows for _, rows in rows_of(self.thread)]
-        does, feeding = turns["does"].to_physical().to_numpy(), list(feeders)
+        sends, feeding = self._that(*WORK), list(feeders)
         for rows in self._threads:
             self.feeds[rows] = np.isin(self.thread[rows][:1], feeding)
-            self.last_work[rows] = np.maximum.accumulate(np.where(_SENDS[does[rows]], self.call[rows], np.int32(-1)))
+            self.last_work[rows] = np.maximum.accumulate((self.call[rows] + 1) * sends[rows]) - 1
             breaks[rows] = self._pauses(rows) > PAUSE_NS
             breaks[rows][:1] = True
         self.stretch = np.cumsum(breaks, dtype=np.int32)
-        self.syncs, self.allocations = (np.flatnonzero(does == _DOES.index(d)) for d in ("synchronize", "allocate"))
+        self.syncs, self.allocations = self.rows_that("synchronize"), self.rows_that("allocate")
+
+    def rows_that(self, *functions: str) -> Index:
+        """Rows of the calls that do one of some things (of DOES)."""
+        return np.flatnonzero(self._that(*functions))
+
+    def _that(self, *functions: str) -> npt.NDArray[np.bool_]:
+        does: npt.NDArray[np.bool_] = np.logical_or.reduce([self.does == _DOES.index(f) for f in functions])
+        return does
 
     def pauses(self) -> Times:
         """The silence of its thread before each call, ns; 0 before a thread's first."""
@@ -74,6 +83,6 @@ class Marks:
 
     def _pauses(self, rows: slice | Index) -> Times:
         start, end = self.start_ns[rows], self.end_ns[rows]
-        pause = np.zeros_like(start)
-        np.subtract(start[1:], np.maximum.accumulate(end)[:-1], out=pause[1:])
+        pause, apart = np.zeros_like(start), (end[1:] >= end[:-1]).all()  # no call inside another, as it mostly is
+        np.subtract(start[1:], end[:-1] if apart else np.maximum.accumulate(end)[:-1], out=pause[1:])
         return pause

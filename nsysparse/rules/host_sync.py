@@ -97,9 +97,9 @@ def _synchronizations(scene: Scene) -> tuple[Index, npt.NDArray[np.bool_]]:
     direct = np.flatnonzero(copies["direct"].to_numpy())
     calls, first = np.unique(filled(copies["call"], -2)[direct], return_index=True)  # -1 is: no work before it
     sent = rows_among(calls, marks.last_work[rows])
-    role, kind = (copies[c][direct[first]].to_list() for c in ("role", "kind_name"))
-    elsewhere = np.array([r in PRICED_ELSEWHERE for r in role] + [False])[sent]  # the last stands for no copy
-    needed = np.array([k in TO_HOST for k in kind] + [False])[sent]
+    role, kind = copies["role"].is_in(list(PRICED_ELSEWHERE)), copies["kind_name"].is_in(list(TO_HOST))
+    # The last stands for no copy.
+    elsewhere, needed = (np.append(of.to_numpy()[direct[first]], False)[sent] for of in (role, kind))
     return rows[~elsewhere], needed[~elsewhere]
 
 

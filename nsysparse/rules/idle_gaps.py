@@ -36,7 +36,7 @@ from nsysparse.accounting.idle import CLASS_NAMES, UNKNOWN_THREAD, class_of
 from nsysparse.findings import Severity
 from nsysparse.intervals import Intervals, times
 from nsysparse.rules._evidence import Found, judge, make, window_phrase, worst_spans
-from nsysparse.rules._gaps import gaps_of
+from nsysparse.rules._gaps import claims_by_thread, gaps_of
 from nsysparse.rules._price import Price, latency_ratio
 from nsysparse.rules._roles import RECURS_IN
 from nsysparse.rules._scene import Scene
@@ -113,7 +113,7 @@ def check(scene: Scene) -> Iterable[Found]:
     habit = (pl.len() >= scene.settings[f"{ID}.recurring"]) & (pl.col("decile").n_unique() >= RECURS_IN)
     often = gaps.filter(habit.over("length"))
     claim = scene.idle_in(often) - scene.claimed
-    by_thread = {t: union & claim for t, union in union_by_thread(often).items()}
+    by_thread = claims_by_thread(often, claim)
     latency = latency_ratio(scene, by_thread)
     cost = Price(claim.length, claim, by_thread, 0, 0, 0, None, 0, latency, of_calls=False)
     judged = judge(scene, ID, cost.wall_ratio(scene), "medium")

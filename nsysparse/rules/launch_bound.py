@@ -23,13 +23,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from nsysparse.accounting.busy import in_window, union_by_thread
-from nsysparse.intervals import Intervals
+from nsysparse.accounting.busy import in_window
+from nsysparse.accounting.grouping import counts_of
+from nsysparse.intervals import Intervals, times
 from nsysparse.rules._evidence import Found, judge, lower_median, make, thread_name, window_phrase, worst_spans
 from nsysparse.rules._frameworks import CUDA, JAX, LLAMA_CPP, PYTORCH, worded
-from nsysparse.rules._gaps import gaps_of
+from nsysparse.rules._gaps import claims_by_thread, gaps_of
 from nsysparse.rules._price import Price, latency_ratio
 from nsysparse.rules._roles import RECURS_IN
 from nsysparse.rules._scene import Scene
@@ -74,7 +76,7 @@ def check(scene: Scene) -> Iterable[Found]:
     if gaps.height < LEAST_GAPS or scene.seen_in(gaps["end_ns"]) < RECURS_IN:
         return
     claim = scene.idle_in(gaps) - scene.claimed
-    by_thread = {t: union & claim for t, union in union_by_thread(gaps).items()}
+    by_thread = claims_by_thread(gaps, claim)
     latency = latency_ratio(scene, by_thread)
     cost = Price(claim.length, claim, by_thread, 0, 0, 0, None, 0, latency, of_calls=False)
     judged = judge(scene, ID, cost.wall_ratio(scene), "high")
@@ -97,42 +99,38 @@ def check(scene: Scene) -> Iterable[Found]:
 
 def _figures(scene: Scene, gaps: pl.DataFrame, claim: Intervals) -> dict[str, Any] | None:
     """Kernel and launch times, and how many operations found the queue empty."""
-    turns = scene.turns
-    launches = turns.select("start_ns", "end_ns", "thread", "does").filter(
-        turns["does"].is_in(["launch", "graph launch"])
-    )
-    between = launches["start_ns"].diff()
-    same = launches["thread"] == launches["thread"].shift(1)  # turns are by thread
-    short = between.filter(same & (between <= scene.settings[f"{ID}.gap_ns"]))
+    marks, (plain, whole) = scene.marks, (scene.marks.rows_that(f) for f in ("launch", "graph launch"))
+    rows = np.sort(np.concatenate((plain, whole))) if whole.size else plain
+    start, end, thread = (v[rows] for v in (marks.start_ns, marks.end_ns, marks.thread))
+    between = np.diff(start)
+    short = between[(thread[1:] == thread[:-1]) & (between <= scene.settings[f"{ID}.gap_ns"])]  # turns are by thread
     graphs = in_window(scene.work.graphs, scene.account.window)
-    counted = [f.filter("counted") for f in (scene.account.ran.select(KERNEL), graphs.select(KERNEL[:-1]))]
-    took = pl.concat([f["end_ns"] - f["start_ns"] for f in counted])
-    if not short.len() or not took.len():
+    counted = [_counted(f) for f in (scene.account.ran.select(KERNEL), graphs.select(KERNEL[:-1]))]
+    took = np.concatenate([times(f["end_ns"]) - times(f["start_ns"]) for f in counted])
+    if not short.size or not took.size:
         return None
-    calls = Intervals.union_of(launches["start_ns"], launches["end_ns"])
+    sent = sorted(counts_of(pl.Series(thread)), key=lambda item: (-item[1], item[0]))
     return {
-        "kernels": took.len(),
-        "kernel_median_ns": lower_median(took),
-        "launches": launches.height,
-        "graph_launches": int((launches["does"] == "graph launch").sum()),
+        "kernels": took.size,
+        "kernel_median_ns": lower_median(pl.Series(took)),
+        "launches": rows.size,
+        "graph_launches": whole.size,
         "graph_kernels_ratio": counted[0]["graph_node"].is_not_null().mean() or 0.0,
-        "launch_interval_ns": lower_median(short),
-        "launch_call_median_ns": lower_median(launches["end_ns"] - launches["start_ns"]),
+        "launch_interval_ns": lower_median(pl.Series(short)),
+        "launch_call_median_ns": lower_median(pl.Series(end - start)),
         "gaps": gaps.height,
         "gap_median_ns": lower_median(gaps["gap_ns"]),
-        "empty_queue_ratio": min(gaps.height / took.len(), 1.0),
-        "idle_in_launch_calls_ns": calls.shared(claim),
-        "threads": [
-            {"thread": thread_name(scene, t), "launches": int(n)}
-            for t, n in launches.group_by("thread")
-            .len()
-            .sort("len", "thread", descending=[True, False])
-            .head(4)
-            .iter_rows()
-        ],
-        "kernels_per_request": took.len() / scene.requests if scene.requests else None,
+        "empty_queue_ratio": min(gaps.height / took.size, 1.0),
+        "idle_in_launch_calls_ns": Intervals.union_of(start, end).shared(claim),
+        "threads": [{"thread": thread_name(scene, t), "launches": n} for t, n in sent[:4]],
+        "kernels_per_request": took.size / scene.requests if scene.requests else None,
         "stacks_recorded": scene.recording.call_stacks.of_calls > 0,
     }
+
+
+def _counted(operations: pl.DataFrame) -> pl.DataFrame:
+    """Those that start in the window: mostly all."""
+    return operations if operations["counted"].all() else operations.filter("counted")
 
 
 def _detail(scene: Scene, figures: dict[str, Any], cost: Price) -> str:

@@ -60,7 +60,7 @@ def check(scene: Scene) -> Iterable[Found | Skipped]:
         return
     ratio, took, rows = reached
     time = int(took.sum())
-    reach = float((pl.Series(ratio) * pl.Series(took)).sum()) / time
+    reach = float(pl.Series(ratio * took).sum()) / time
     ran = account.busy.by_kind["kernels"].clip(scene.begin_ns, account.window.end_ns).length
     busy = min(ran / scene.wall_ns, 1.0)
     if busy < scene.settings[f"{ID}.busy_ratio"] or reach >= scene.settings[f"{ID}.low"]:
@@ -110,7 +110,7 @@ def _reached(scene: Scene) -> tuple[Rates, Times, Index | None] | None:
     blocks = np.ones(kernels.height, np.int64)
     for side in ("grid_x", "grid_y", "grid_z"):
         blocks *= filled(kernels[side])  # what is not known is 0 blocks
-    took, ratio = clipped(kernels, scene.account.window), np.clip(over(blocks, sms), 0, 1)
+    took, ratio = clipped(kernels, scene.account.window), np.minimum(over(blocks, sms), 1)
     rows = None
     if not (blocks > 0).all():
         rows = np.flatnonzero(blocks > 0)
