@@ -15,7 +15,7 @@ from nsysparse.coverage import measure_coverage
 from nsysparse.errors import UsageError
 from nsysparse.findings import Finding, Outcome, rank
 from nsysparse.flamegraph import CallPaths, read_call_path_tables, weigh_call_paths
-from nsysparse.integrity import Verdict, check_recording
+from nsysparse.integrity import Verdict, begin_checking, check_recording
 from nsysparse.integrity.export import META_TABLES
 from nsysparse.joins.work import GPU_TABLES, Work, load_work
 from nsysparse.memory import give_back
@@ -88,13 +88,12 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     work = load_work(trace, options.whole_names)
     chosen = _choose(work, options)
     give_back()
-    progress("checking integrity")
-    integrity = check_recording(trace, work)
+    integrity, stacks = _check(trace, work, options, progress)
     work = replace(work, calls=work.calls.without_ids())
     accounts = _account(trace, work, chosen, options, integrity, progress)
     work = work.accounted()
     give_back()
-    ruled, stacks, call_paths = _judge(trace, work, accounts, options, integrity, progress)
+    ruled, call_paths = _judge(trace, work, accounts, options, integrity, stacks, progress)
     return Analysis(
         trace_facts(trace),
         options,
@@ -109,6 +108,21 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
         call_paths,
         stacks,
     )
+
+
+def _check(trace: Trace, work: Work, options: Options, progress: Progress) -> tuple[Verdict, Stacks | None]:
+    """Check the recording, and read its stacks beside that; None where call paths are not asked for."""
+    progress("checking integrity")
+    # What reads goes first: whether texts had to be repaired is said of what was read so far.
+    finish = begin_checking(trace, work)
+    stacks = None
+    with aside(trace.shelf.at_once) as begin:
+        checked = begin(finish)
+        if options.call_paths:
+            progress("weighing call paths")
+            stacks = load_stacks(trace, work.calls)
+            progress("checking integrity")
+        return checked(), stacks
 
 
 def _account(
@@ -144,15 +158,15 @@ def _judge(
     accounts: list[DeviceAccount],
     options: Options,
     integrity: Verdict,
+    stacks: Stacks | None,
     progress: Progress,
-) -> tuple[RuleRun, Stacks | None, CallPaths | None]:
-    """Run the rules, and weigh the call paths beside them; stacks and call paths where they are asked for."""
-    stacks, call_paths = None, None
+) -> tuple[RuleRun, CallPaths | None]:
+    """Run the rules, and weigh the call paths beside them, where there are stacks."""
+    call_paths = None
     room = Semaphore(LARGE_AT_ONCE)
     with aside(trace.shelf.at_once) as begin:
-        if options.call_paths:
+        if stacks is not None:
             progress("weighing call paths")
-            stacks = load_stacks(trace, work.calls)
             read_call_path_tables(trace)  # what is left to do then only computes
 
             def weigh() -> CallPaths:
@@ -163,10 +177,10 @@ def _judge(
         give_back()
         progress("running rules")
         ruled = run_rules(accounts, work, integrity, trace, options.settings, stacks, room)
-        if options.call_paths:
+        if stacks is not None:
             progress("weighing call paths")
             call_paths = weighed()
-    return ruled, stacks, call_paths
+    return ruled, call_paths
 
 
 def inspect(trace: Trace, progress: Progress = lambda _: None) -> dict[str, object]:

@@ -23,36 +23,27 @@ def measure_coverage(work: Work) -> pl.DataFrame:
         ``measure`` (a key of MEASURES), ``meaning``, ``operations``, ``of_operations``, ``operations_ratio``,
         ``time_ratio`` (share of the sum of their durations); ratios are NULL when there is no operation.
     """
-    mapped = work.devices.filter("mapped")["device"]
-    tests = {
-        "call": pl.col("call").is_not_null(),
-        "nvtx": pl.col("path_by") == BY_THREAD,
-        "nvtx_in_time": pl.col("path_by") == IN_TIME,
-        "stack": pl.col("callchain").is_not_null(),
-        "device": pl.col("device").is_in(mapped.implode()),
-    }
-    took = pl.col("end_ns") - pl.col("start_ns")
-    numbers = {m: test.sum().cast(pl.Int64) for m, test in tests.items()}
-    lengths = {f"{m}_ns": took.filter(test).sum() for m, test in tests.items()}
-    sums = [
-        getattr(work, name).select(pl.len().cast(pl.Int64).alias("all"), all_ns=took.sum(), **numbers, **lengths)
-        for name in GPU_TABLES
-    ]
-    added = pl.concat(sums).sum().row(0, named=True)
-    total, time = added["all"], added["all_ns"]
+    mapped = work.devices.filter("mapped")["device"].implode()
+    total, time = 0, 0
+    covered = dict.fromkeys(MEASURES, (0, 0))
+    for frame in (getattr(work, name) for name in GPU_TABLES):
+        took, path_by = frame["end_ns"] - frame["start_ns"], frame["path_by"]
+        total, time = total + frame.height, time + int(took.sum())
+        holds = {
+            "call": frame["call"].is_not_null(),
+            "nvtx": path_by == BY_THREAD,
+            "nvtx_in_time": path_by == IN_TIME,
+            "stack": frame["callchain"].is_not_null(),
+            "device": frame["device"].is_in(mapped),
+        }
+        for measure, of_these in holds.items():
+            number, length = covered[measure]
+            more, longer = _covered(of_these, took)
+            covered[measure] = number + more, length + longer
     rows = []
-    for measure in tests:
-        n, covered = added[measure], added[f"{measure}_ns"]
-        rows.append(
-            (
-                measure,
-                MEASURES[measure],
-                n,
-                total,
-                n / total if total else None,
-                covered / time if time else None,
-            )
-        )
+    for measure, (n, length) in covered.items():
+        of_all = (n / total if total else None, length / time if time else None)
+        rows.append((measure, MEASURES[measure], n, total, *of_all))
     return pl.DataFrame(
         rows,
         orient="row",
@@ -65,3 +56,11 @@ def measure_coverage(work: Work) -> pl.DataFrame:
             "time_ratio": pl.Float64,
         },
     )
+
+
+def _covered(holds: pl.Series, took: pl.Series) -> tuple[int, int]:
+    """Of how many operations something holds, and their time; mostly of all or of none: then nothing is gathered."""
+    number = int(holds.sum())
+    if 0 < number < holds.len():
+        took = took.filter(holds)
+    return number, int(took.sum()) if number else 0

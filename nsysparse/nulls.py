@@ -28,4 +28,11 @@ def masked(name: str, values: npt.NDArray[Any], known: npt.NDArray[np.bool_]) ->
         whole = np.zeros(known.size, values.dtype)
         whole[known] = values
         values = whole
-    return pl.Series(name, pa.array(values, mask=~known))
+    return column_of(name, pa.array(values, mask=~known))
+
+
+def column_of(name: str, values: pa.Array) -> pl.Series:
+    """An Arrow array as a column."""
+    frame = pl.from_arrow(pa.table({name: values}))  # of the array alone Polars imports all of Arrow's functions
+    assert isinstance(frame, pl.DataFrame)
+    return frame.to_series()

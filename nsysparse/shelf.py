@@ -19,6 +19,8 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from nsysparse.nulls import column_of
+
 PIECE_ROWS = 1_000_000  # rows worked on at a time
 PLAIN = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 Index = npt.NDArray[np.int64]
@@ -157,11 +159,10 @@ class _Column:
             return whole
         values = self._whole()
         parts = [self._validity(), pa.py_buffer(values)]
-        series = pl.from_arrow(pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), self._rows, parts))
-        assert isinstance(series, pl.Series)
+        series = column_of(name, pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), self._rows, parts))
         if self._kind.base_type() in (pl.Categorical, pl.Enum):
             series = series.cat.to(self._kind)
-        return series.rename(name)
+        return series
 
     def _validity(self) -> pa.Buffer | None:
         """Arrow's bitmap of what is no NULL."""

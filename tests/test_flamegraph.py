@@ -36,7 +36,7 @@ from nsysparse.flamegraph.flame import LEVELS
 from nsysparse.flamegraph.folded import difference_to_folded, to_folded
 from nsysparse.flamegraph.speedscope import difference_to_speedscope, to_speedscope
 from nsysparse.flamegraph.tables import table_copy_paths, table_waiting_paths
-from nsysparse.flamegraph.tree import build_tree, prune
+from nsysparse.flamegraph.tree import build_tree
 from nsysparse.report.flamegraph import HOW_TO_RECORD, render_difference, render_page
 from nsysparse.source import open_trace
 from nsysparse.stacks.chains import Lists
@@ -205,13 +205,18 @@ def test_trees_against_dictionaries(seed):
     assert {n: t.tolist() for n, t in zip(names, tree.total, strict=True)} == {
         n: t.tolist() for n, t in expected.items()
     }
+    whole = np.maximum(expected[()], 1)
+    share = {n: (t / whole).max() for n, t in expected.items()}
     for most in (1, 3, 10, 1000):
-        small, keep, lost = prune(tree, most)
-        assert small.total[0].tolist() == tree.total[0].tolist() == small.own.sum(axis=0).tolist()
-        assert len(small) <= max(most, 1)
-        assert lost.sum() == len(tree) - len(small)
-        kept = {n: t for n, t, k in zip(names, tree.total.tolist(), keep, strict=True) if k}
-        assert dict(zip([tuple(p) for p in small.paths().to_lists()], small.total.tolist(), strict=True)) == kept
+        small = build_tree(Lists.of_lengths([len(p) for p in paths], flat), values, most)
+        bar = sorted(share.values(), reverse=True)[min(most, len(share)) - 1]
+        larger = {n for n in share if share[n] > bar} if most < len(share) else set()
+        kept = (larger or {n for n in share if share[n] >= bar}) | {()}
+        shown = [tuple(p) for p in small.paths().to_lists()]
+        assert dict(zip(shown, small.total.tolist(), strict=True)) == {n: expected[n].tolist() for n in kept}
+        gone = [max((n[:end] for end in range(len(n)) if n[:end] in kept), key=len) for n in share if n not in kept]
+        assert small.lost.tolist() == [gone.count(n) for n in shown]
+        assert small.own.sum(axis=0).tolist() == tree.total[0].tolist()
         again = small.own.copy()
         for node in range(len(small) - 1, 0, -1):
             again[small.parent[node]] += again[node]

@@ -108,10 +108,9 @@ def stem_of(trace: Path) -> str:
 
 def note_cache_problem(trace: Trace) -> None:
     """Say on stderr if the cache could not keep something: the result is right all the same."""
-    from nsysparse.source.cached import CachedBackend
-
-    if isinstance(trace.backend, CachedBackend) and trace.backend.store.problem:
-        click.echo(f"Note: not everything was kept in the cache: {trace.backend.store.problem}", err=True)
+    store = getattr(trace.backend, "store", None)  # by its name: to import its class takes longer than --help may
+    if store is not None and store.problem:
+        click.echo(f"Note: not everything was kept in the cache: {store.problem}", err=True)
 
 
 __all__ = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from nsysparse.integrity.check import Check, Hole, Status, Verdict
 from nsysparse.integrity.clocks import check_clocks
 from nsysparse.integrity.diagnostics import check_diagnostics, check_event_count
@@ -11,13 +13,21 @@ from nsysparse.integrity.loss import Sending, check_empty_ranges, check_id_jumps
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
 
-__all__ = ["Check", "Hole", "Status", "Verdict", "check_recording"]
+__all__ = ["Check", "Hole", "Status", "Verdict", "begin_checking", "check_recording"]
 
 
 def check_recording(trace: Trace, work: Work) -> Verdict:
     """Run every check and draw the verdict."""
-    jumps, sending = check_id_jumps(work), Sending.of(work)
-    checks = (
+    return begin_checking(trace, work)()
+
+
+def begin_checking(trace: Trace, work: Work) -> Callable[[], Verdict]:
+    """Run the checks that ask the recording itself.
+
+    Returns:
+        A function that runs the others, which only compute, and draws the verdict.
+    """
+    of_trace = (
         check_file(trace),
         check_export(trace),
         check_texts(trace),
@@ -25,9 +35,13 @@ def check_recording(trace: Trace, work: Work) -> Verdict:
         check_event_count(trace),
         check_clocks(trace, work),
         check_graphs(trace, work),
-        check_missing_rows(work, sending),
-        jumps,
-        check_empty_ranges(work, sending, jumps.holes),
-        check_tail(work, sending),
     )
-    return Verdict(checks)
+
+    def finish() -> Verdict:
+        jumps, sending = check_id_jumps(work), Sending.of(work)
+        missing = check_missing_rows(work, sending)
+        return Verdict(
+            (*of_trace, missing, jumps, check_empty_ranges(work, sending, jumps.holes), check_tail(work, sending))
+        )
+
+    return finish

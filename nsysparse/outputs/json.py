@@ -88,7 +88,7 @@ def table_to_dict(frame: pl.DataFrame, max_rows: int = MAX_ROWS) -> dict[str, An
     return {
         "columns": frame.columns,
         "rows_total": frame.height,
-        "rows": [list(r) for r in shown.iter_rows()],
+        "rows": list(map(list, shown.rows())),
     }
 
 

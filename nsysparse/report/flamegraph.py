@@ -21,7 +21,7 @@ from nsysparse.data import data_folder
 from nsysparse.flamegraph.difference import Difference
 from nsysparse.flamegraph.flame import LEVELS, Flame
 from nsysparse.flamegraph.tables import table_copy_paths, table_os_paths, table_waiting_paths
-from nsysparse.flamegraph.tree import Tree, build_tree, prune
+from nsysparse.flamegraph.tree import Tree, build_tree
 from nsysparse.intervals import Times
 from nsysparse.report.kept import KeptTemplates
 from nsysparse.report.pathtables import (
@@ -97,7 +97,7 @@ def view_flame(flame: Flame, max_nodes: int = MAX_NODES) -> FlameView:
         flame: Its call paths.
         max_nodes: Frames that the page holds at most; the smallest beyond count for the frame above them.
     """
-    tree, lost, notes = small_enough(flame.paths, flame.values, max_nodes)
+    tree, notes = small_enough(flame.paths, flame.values, max_nodes)
     if flame.unreadable:
         notes.append(
             f"{units.count(flame.unreadable)} Python stacks are in a form that cannot be read and are left out."
@@ -109,7 +109,7 @@ def view_flame(flame: Flame, max_nodes: int = MAX_NODES) -> FlameView:
     if flame.absent:
         notes.append(f"Nothing in this window has any of: {', '.join(flame.absent)}.")
     data = {
-        **_tree_data(tree, lost, flame.labels),
+        **_tree_data(tree, flame.labels),
         "weights": _weights(flame.weights),
         "window_ns": flame.window_ns,
         "sides": [{"name": _fit(flame.name)}],
@@ -123,12 +123,12 @@ def view_flame(flame: Flame, max_nodes: int = MAX_NODES) -> FlameView:
 def view_difference(difference: Difference, max_nodes: int = MAX_NODES) -> FlameView:
     """Two recordings' flame graph; frames are as wide as the larger of the two, so that what vanished still shows."""
     values = np.hstack((difference.base_values, difference.new_values))
-    tree, lost, notes = small_enough(difference.paths, values, max_nodes)
+    tree, notes = small_enough(difference.paths, values, max_nodes)
     if not difference.weights:
         return FlameView(Markup(), CHANGES, (NOTHING, *notes))
     n = len(difference.weights)
     data = {
-        **_tree_data(tree, lost, difference.labels),
+        **_tree_data(tree, difference.labels),
         "weights": _weights(difference.weights),
         "window_ns": 0,
         "sides": [{"name": _fit(name)} for name in _told_apart(difference)],
@@ -192,20 +192,20 @@ def _told_apart(difference: Difference) -> tuple[str, str]:
     return (base, new) if base != new else (f"{base} (first)", f"{new} (second)")
 
 
-def small_enough(paths: Lists, values: Times, max_nodes: int) -> tuple[Tree, list[int], list[str]]:
-    """The tree that a page can hold, how many frames each of its frames lost, and what must be said about that."""
-    whole = build_tree(paths, values)
-    tree, _, lost = prune(whole, max_nodes)
-    if len(tree) == len(whole):
-        return tree, lost.tolist(), []
+def small_enough(paths: Lists, values: Times, max_nodes: int) -> tuple[Tree, list[str]]:
+    """The tree that a page can hold, and what must be said about the frames that it lost."""
+    tree = build_tree(paths, values, max_nodes)
+    shown, lost = len(tree) - 1, int(tree.lost.sum())
+    if not lost:
+        return tree, []
     said = (
-        f"This page holds the {units.count(len(tree) - 1)} largest of {units.count(len(whole) - 1)} frames; the weight"
+        f"This page holds the {units.count(shown)} largest of {units.count(shown + lost)} frames; the weight"
         " of the others counts for the frame above them. The folded, speedscope and JSON formats hold all."
     )
-    return tree, lost.tolist(), [said]
+    return tree, [said]
 
 
-def _tree_data(tree: Tree, lost: list[int], labels: pl.DataFrame) -> dict[str, Any]:
+def _tree_data(tree: Tree, labels: pl.DataFrame) -> dict[str, Any]:
     """Nodes and the labels that they use, numbered anew."""
     used, code = np.unique(tree.label[1:], return_inverse=True)
     shown = labels[used]
@@ -218,7 +218,7 @@ def _tree_data(tree: Tree, lost: list[int], labels: pl.DataFrame) -> dict[str, A
             "colour": shown["colour"].to_list(),
             "detail": ["\n".join(map(_fit, text.split("\n"))) for text in shown["detail"].to_list()],
         },
-        "nodes": {"parent": tree.parent.tolist(), "label": [0, *code.ravel().tolist()], "lost": lost},
+        "nodes": {"parent": tree.parent.tolist(), "label": [0, *code.ravel().tolist()], "lost": tree.lost.tolist()},
     }
 
 

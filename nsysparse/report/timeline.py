@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.accounting.timeline import bin_edges, measure_throughput
-from nsysparse.intervals import Intervals
+from nsysparse.intervals import Intervals, times
 from nsysparse.report.drawing import (
     KINDS,
     LEGEND,
@@ -31,14 +30,13 @@ def exclusive(account: DeviceAccount) -> dict[str, Intervals]:
     Where several kinds run at once the instant goes to the first of: kernels and graphs, HtoD, DtoH, other copies,
     memsets and migrations. So the parts and idle time add up to the window.
     """
-    busy, copies = account.busy, account.copies.select("kind_name", "from_ns", "to_ns")
-    kind = pl.col("kind_name")
-    chosen = {"htod": kind == "HtoD", "dtoh": kind == "DtoH", "other": ~kind.is_in(["HtoD", "DtoH"])}
+    busy, copies = account.busy, account.copies
+    begin, end, kind = times(copies["from_ns"]), times(copies["to_ns"]), copies["kind_name"]
+    into, out = (kind == "HtoD").to_numpy(), (kind == "DtoH").to_numpy()
     # What copies have to themselves is short: it is split, rather than all that the kernels leave.
     parts, left = {"kernels": busy.compute}, busy.exposed
-    for name, mine in chosen.items():
-        rows = copies.filter(mine)
-        union = Intervals.union_of(rows["from_ns"], rows["to_ns"])
+    for name, mine in {"htod": into, "dtoh": out, "other": ~(into | out)}.items():
+        union = Intervals.union_of(begin[mine], end[mine])
         parts[name] = union & left
         left = left - union
     others = busy.by_kind["memsets"] | busy.by_kind["migrations"]

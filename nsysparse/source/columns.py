@@ -83,10 +83,10 @@ def _valid_text(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, int]:
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return column.cast(pa.string()), 0
     try:
+        if column.type == pa.binary():  # the same bytes with another name, to be looked at below
+            column = pa.chunked_array([chunk.view(pa.string()) for chunk in column.chunks], pa.string())
         column.validate(full=True)
-        if column.type == pa.string():
-            return column, 0
-        return column.cast(pa.string()), 0
+        return column if column.type == pa.string() else column.cast(pa.string()), 0
     except pa.ArrowInvalid:
         pass
     chunks, repaired = [], 0

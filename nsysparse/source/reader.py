@@ -20,6 +20,7 @@ from nsysparse.source.columns import ReadNotes, checked, connect
 from nsysparse.source.pages import PlainTable
 from nsysparse.source.records import Array, NotPlainError
 
+TYPES = {"int": pa.int64(), "text": pa.string(), "blob": pa.binary()}
 LEAST_LEAVES = 16  # a table of fewer pages is read by a statement before its pages are found
 ALL_ROWS = 1 << 62
 # Rows decoded at a time, about: with fewer the threads would wait for each other between NumPy's short calls, more do
@@ -46,10 +47,8 @@ def read_columns(file: Path, table: str, columns: Mapping[str, tuple[str, str]],
     plain = _plain(file, table, columns)
     if plain is None:
         return statements.read_columns(file, table, columns, notes)
-    whole = _joined(list(_from_pages(plain, file, table, columns, notes, ALL_ROWS)))
-    return whole.cast(
-        pa.schema([(f.name, pa.int64() if pa.types.is_integer(f.type) else f.type) for f in whole.schema])
-    )
+    meant = pa.schema([(name, TYPES[kind]) for name, (_, kind) in columns.items()])
+    return _joined([meant.empty_table(), *_from_pages(plain, file, table, columns, notes, ALL_ROWS)])
 
 
 def read_chunks(

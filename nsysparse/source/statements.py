@@ -179,20 +179,26 @@ def _fetch(
     rows: tuple[int, int] | None,
     seen: Callable[[int, int], None],
 ) -> pa.Table:
-    import adbc_driver_sqlite.dbapi as adbc  # needs its shared library only when something is read
+    import adbc_driver_manager as adbc  # needs the driver's library only when something is read
+    import adbc_driver_sqlite as sqlite  # and not its dbapi, which imports much of Arrow that nothing here needs
 
     seed = ", ".join(f"{SEEDS[kind]} AS {quoted(n)}" for n, (_, kind) in columns.items())
     wanted = ", ".join(quoted(source) for source, _ in columns.values())
     where = f" WHERE {_named_row(file, table)} BETWEEN {rows[0]} AND {rows[1]}" if rows else ""
-    with adbc.connect(uri_of(file)) as connection, connection.cursor() as cursor:
-        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
-        cursor.execute(f"SELECT {seed} UNION ALL SELECT {wanted} FROM {quoted(table)}{where}")
+    with (
+        sqlite.connect(uri_of(file)) as database,
+        adbc.AdbcConnection(database) as connection,
+        adbc.AdbcStatement(connection) as statement,
+    ):
+        statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
+        statement.set_sql_query(f"SELECT {seed} UNION ALL SELECT {wanted} FROM {quoted(table)}{where}")
+        stream, _ = statement.execute_query()
         batches: list[pa.RecordBatch] = []
-        reader = cursor.fetch_record_batch()
-        for batch in reader:
-            seen(batch.num_rows - (not batches), batch.nbytes)  # the first row of the first batch is the typed one
-            batches.append(batch)
-        return pa.Table.from_batches(batches, reader.schema).slice(1)
+        with pa.RecordBatchReader.from_stream(stream) as reader:
+            for batch in reader:
+                seen(batch.num_rows - (not batches), batch.nbytes)  # the first row of the first batch is the typed one
+                batches.append(batch)
+            return pa.Table.from_batches(batches, reader.schema).slice(1)
 
 
 @contextmanager
