@@ -16,9 +16,9 @@ ROWS = st.lists(
 )
 
 
-@given(ROWS, st.booleans(), st.booleans())
-def test_order_is_that_of_a_plain_sort(rows: list[tuple[int, ...]], sort_first: bool, ties: bool) -> None:
-    code, start, end, number = np.array(sorted(rows) if sort_first else rows, np.int64).T
+@given(ROWS, st.booleans(), st.booleans(), st.sampled_from([1, 20]))
+def test_order_is_that_of_a_plain_sort(rows: list[tuple[int, ...]], sort_first: bool, ties: bool, times: int) -> None:
+    code, start, end, number = np.repeat(np.array(sorted(rows) if sort_first else rows, np.int64), times, axis=0).T
     then = (end, number) if ties else ()
     order, bounds = by_start(code.astype(np.uint8), 5, start, *then)
     expected = np.lexsort((*reversed(then), start, code))

@@ -22,16 +22,23 @@ def codes_of(groups: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Code
     Returns:
         The distinct groups in ascending order; of each row its place among them, in the smallest type.
     """
-    distinct = pl.Series(groups).unique().sort().to_numpy()
-    return distinct, places_of(groups, distinct).astype(np.min_scalar_type(distinct.size))
+    heads = _heads(groups)
+    distinct = pl.Series(groups[heads]).unique().sort().to_numpy()
+    return distinct, _places(groups, heads, distinct)
 
 
 def places_of(groups: npt.NDArray[np.int64], distinct: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """Place of each row's group among ascending groups, as ``np.searchsorted`` says it."""
-    heads = _heads(groups)
+    return _places(groups, _heads(groups), distinct)
+
+
+def _places(groups: npt.NDArray[np.int64], heads: Index, distinct: npt.NDArray[np.int64]) -> Codes:
+    """The same, in the smallest type that holds it, where it is known where each run of equal groups begins."""
+    kind = np.min_scalar_type(distinct.size)
     if heads.size * RUN <= groups.size:
-        return np.repeat(np.searchsorted(distinct, groups[heads]), np.diff(heads, append=groups.size))
-    found = np.empty(groups.size, np.min_scalar_type(distinct.size))
+        places = np.searchsorted(distinct, groups[heads]).astype(kind)
+        return np.repeat(places, np.diff(heads, append=groups.size))
+    found = np.empty(groups.size, kind)
     for low in range(0, groups.size, PIECE_ROWS):
         found[low : low + PIECE_ROWS] = np.searchsorted(distinct, groups[low : low + PIECE_ROWS])
     return found
@@ -92,9 +99,13 @@ def by_start(
     Returns:
         Rows in order, None where they are in it; and where each group begins, with the end of the last.
     """
-    bounds = np.concatenate(([0], np.cumsum(count_codes(codes, count))))
-    grouped = bool((codes[1:] >= codes[:-1]).all())
-    order = np.arange(codes.size) if grouped else np.argsort(codes, kind="stable")  # few bits: numpy counts them
+    heads = _heads(codes)
+    grouped = bool((codes[heads[1:]] >= codes[heads[:-1]]).all())
+    if heads.size * RUN <= codes.size:
+        order, bounds = _runs_in_order(codes[heads], heads, codes.size, count)
+    else:
+        order = np.arange(codes.size) if grouped else np.argsort(codes, kind="stable")  # few bits: numpy counts them
+        bounds = np.concatenate(([0], np.cumsum(count_codes(codes, count))))
     changed = not grouped
     several = np.flatnonzero(np.diff(bounds) > 1)  # of many groups few may have rows
     for low, high in zip(bounds[several].tolist(), bounds[several + 1].tolist(), strict=True):
@@ -111,3 +122,22 @@ def by_start(
             order[low + tied] = rows[again]
             changed = changed or bool((again[1:] < again[:-1]).any())
     return order if changed else None, bounds
+
+
+def _runs_in_order(codes: Codes, heads: Index, rows: int, count: int) -> tuple[Index, Index]:
+    """Rows by group, and where each group begins, of runs of rows of one group.
+
+    Args:
+        codes: Group of each run.
+        heads: Its first row.
+        rows: How many rows there are.
+        count: Number of groups.
+    """
+    lengths = np.diff(heads, append=rows)
+    bounds = np.zeros(count + 1, np.int64)
+    np.add.at(bounds, codes.astype(np.int64) + 1, lengths)
+    runs = np.argsort(codes, kind="stable")
+    heads, lengths = heads[runs], lengths[runs]
+    order = np.ones(rows, np.int64)  # from one row to the next; where a run begins it is a leap
+    order[np.cumsum(lengths) - lengths] = np.diff(heads, prepend=0) - np.concatenate(([0], lengths[:-1] - 1))
+    return np.cumsum(order, out=order), np.cumsum(bounds)
