@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from threading import Semaphore
 from typing import Any
 
 import polars as pl
@@ -21,7 +21,7 @@ from nsysparse.joins.work import GPU_TABLES, Work, load_work
 from nsysparse.memory import give_back
 from nsysparse.recorded import Recorded, list_recorded
 from nsysparse.rules import RuleRun, run_rules
-from nsysparse.side_by_side import aside, large, side_by_side, worth_at_once
+from nsysparse.side_by_side import LARGE_AT_ONCE, aside, large, side_by_side, worth_at_once
 from nsysparse.source import Trace
 from nsysparse.stacks.load import Stacks, load_stacks
 from nsysparse.verdict import state_verdict
@@ -148,15 +148,21 @@ def _judge(
 ) -> tuple[RuleRun, Stacks | None, CallPaths | None]:
     """Run the rules, and weigh the call paths beside them; stacks and call paths where they are asked for."""
     stacks, call_paths = None, None
+    room = Semaphore(LARGE_AT_ONCE)
     with aside(trace.shelf.at_once) as begin:
         if options.call_paths:
             progress("weighing call paths")
             stacks = load_stacks(trace, work.calls)
             read_call_path_tables(trace)  # what is left to do then only computes
-            weighed = begin(partial(weigh_call_paths, work, accounts, trace, stacks=stacks))
+
+            def weigh() -> CallPaths:
+                with room:
+                    return weigh_call_paths(work, accounts, trace, stacks=stacks)
+
+            weighed = begin(weigh)
         give_back()
         progress("running rules")
-        ruled = run_rules(accounts, work, integrity, trace, options.settings, stacks)
+        ruled = run_rules(accounts, work, integrity, trace, options.settings, stacks, room)
         if options.call_paths:
             progress("weighing call paths")
             call_paths = weighed()

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import polars as pl
+
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 WORTH_A_THREAD = 50_000  # rows of an item: of smaller ones the threads would spend their time taking turns
 
 MANY = 2_000_000  # rows an item from which on the memory that one takes counts for more than a free core
+LARGE_AT_ONCE = 2  # of such items are worked on, however many cores there are
+
+
+def cores() -> int:
+    """Cores that this process may use: those of its affinity or its container, as Polars counts them."""
+    return pl.thread_pool_size()
 
 
 def large(items: int, rows: int) -> bool:
@@ -44,7 +51,7 @@ def side_by_side(work: Callable[[Given], Made], items: Iterable[Given], most: in
         Exception: The first error in that order; what has not begun then is not begun.
     """
     items = list(items)
-    threads = min(len(items), os.cpu_count() or 1, most)
+    threads = min(len(items), cores(), most)
     if threads < 2:
         return [work(item) for item in items]
     with _pool(threads) as pool:
@@ -59,7 +66,7 @@ def in_order(work: Callable[[Given], Made], items: Iterable[Given], most: int) -
         items: What to do it to.
         most: Results held at most.
     """
-    threads = min(os.cpu_count() or 1, most)
+    threads = min(cores(), most)
     if threads < 2:
         yield from map(work, items)
         return
@@ -83,7 +90,7 @@ def aside(most: int) -> Iterator[Callable[[Callable[[], Any]], Callable[[], Any]
     Yields:
         A function that takes the work, and returns a function that waits for its result or raises its error.
     """
-    threads = min(os.cpu_count() or 1, most)
+    threads = min(cores(), most)
     if threads < 2:
 
         def now(work: Callable[[], Any]) -> Callable[[], Any]:

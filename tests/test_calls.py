@@ -24,6 +24,7 @@ def calls_of(rows):
     threads = sorted({thread for thread, _, _ in rows})
     bounds = [sum(thread < t for thread, _, _ in rows) for t in threads]
     frame = pl.DataFrame([row[1:] for row in rows], {"start_ns": pl.Int64, "failed": pl.Boolean}, orient="row")
+    frame = frame.with_columns(name=pl.lit("cudaMemset").cast(pl.Enum(["cudaMemset"])))
     return Calls(frame, np.array(threads, np.int64), np.array([*bounds, len(rows)]))
 
 
@@ -32,19 +33,19 @@ def calls_of(rows):
 def test_calls_are_found_by_row_thread_process_and_condition(rows):
     rows = sorted((global_id(*who), start, failed) for who, start, failed in rows)
     calls = calls_of(rows)
-    numbered = [(i, start, failed, thread) for i, (thread, start, failed) in enumerate(rows)]
+    numbered = [(i, start, failed, "cudaMemset", "memset", thread) for i, (thread, start, failed) in enumerate(rows)]
     assert calls.whole().rows() == numbered
     for thread in (global_id(1, 1), global_id(1, 2), global_id(9, 9)):
-        assert calls.of(thread).rows() == [row for row in numbered if row[3] == thread]
+        assert calls.of(thread).rows() == [row for row in numbered if row[-1] == thread]
     threads = (global_id(3, 1), global_id(1, 1))
-    assert calls.of(*threads).rows() == [row for row in numbered if row[3] in threads]
+    assert calls.of(*threads).rows() == [row for row in numbered if row[-1] in threads]
     for process, mine in calls.by_process().items():
-        assert calls.at(mine).rows() == [row for row in numbered if row[3] & ~0xFFFFFF == process]
-    assert {row[3] & ~0xFFFFFF for row in numbered} == set(calls.by_process())
+        assert calls.at(mine).rows() == [row for row in numbered if row[-1] & ~0xFFFFFF == process]
+    assert {row[-1] & ~0xFFFFFF for row in numbered} == set(calls.by_process())
     assert calls.where(pl.col("failed")).rows() == [row for row in numbered if row[2]]
     part = calls.part(~pl.col("failed"))
     assert part.whole().rows() == [row for row in numbered if not row[2]]
-    assert part.of(global_id(1, 2)).rows() == [r for r in numbered if not r[2] and r[3] == global_id(1, 2)]
+    assert part.of(global_id(1, 2)).rows() == [r for r in numbered if not r[2] and r[-1] == global_id(1, 2)]
     assert part.part(pl.col("start_ns") > 20).whole().rows() == [r for r in numbered if not r[2] and r[1] > 20]
 
 

@@ -21,6 +21,7 @@ def calls_of(rows):
     frame = pl.DataFrame(
         [row[1:] for row in rows], schema={"correlation": pl.Int64, "start_ns": pl.Int64}, orient="row"
     )
+    frame = frame.with_columns(name=pl.lit("cudaLaunchKernel").cast(pl.Enum(["cudaLaunchKernel"])))
     return Calls(frame, np.array(threads), np.array([*bounds, len(rows)]))
 
 

@@ -196,6 +196,28 @@ def test_lists_join_row_by_row():
     assert first.take(np.array([2, -1, 0])).to_lists() == [[3], [], [1, 2]]
 
 
+LISTS = st.lists(st.lists(st.integers(0, 3), max_size=9), min_size=1, max_size=20)
+
+
+@given(LISTS, st.randoms(use_true_random=False), st.integers(1, 12))
+@settings(max_examples=200, deadline=None)
+def test_lists_do_in_pieces_of_any_size_what_python_lists_do(plain, rng, piece):
+    lists = Lists.of_lengths([len(x) for x in plain], np.array([v for x in plain for v in x], np.int32))
+    other = [[rng.randrange(9) for _ in range(rng.randrange(4))] for _ in plain]
+    others = Lists.of_lengths([len(x) for x in other], np.array([v for x in other for v in x], np.int32))
+    rows = [rng.randrange(-1, len(plain)) for _ in range(rng.randrange(40))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nsysparse.stacks.chains.PIECE", piece)
+        assert lists.take(np.array(rows, np.int64)).to_lists() == [plain[r] if r >= 0 else [] for r in rows]
+        assert lists.where(lists.value > 1).to_lists() == [[v for v in x if v > 1] for x in plain]
+        assert lists.any(lists.value == 3).tolist() == [3 in x for x in plain]
+        codes = np.arange(4, dtype=np.int32) * 7
+        assert lists.coded(codes).to_lists() == [[7 * v for v in x] for x in plain]
+        assert lists.used(5).tolist() == [any(v in x for x in plain) for v in range(5)]
+        assert lists.repeats().tolist() == [i > 0 and x == plain[i - 1] for i, x in enumerate(plain)]
+        assert joined([lists, others, lists]).to_lists() == [x + y + x for x, y in zip(plain, other, strict=True)]
+
+
 # --- native stacks ---
 
 

@@ -148,7 +148,7 @@ def _by_kind(calls: Calls, thread: int, window: Window) -> tuple[int, list[int],
     low, high = window.start_ns, window.end_ns
     mine = calls.rows_of(thread)
     near = rows_near(calls.start[mine], calls.end[mine], low, high)
-    start, end, does = calls.start[mine][near], calls.end[mine][near], calls.does[mine][near]
+    start, end, does = calls.start[mine][near], calls.end[mine][near], calls.does(mine).to_physical().to_numpy()[near]
     if (start[1:] >= end[:-1]).all():  # no call inside another: what they took adds up
         took = add_up(np.minimum(end, high) - np.maximum(start, low), does, len(_FUNCTIONS)).tolist()
         spent = [sum(took[f] for f in functions) for functions in _COUNTED.values()]
@@ -271,7 +271,7 @@ class Activity:
             overhead = union_of_rows(self._overheads.filter(mine))
         if thread in self._os_rows:
             os_runtime = union_of_rows(self._osrt.select("start_ns", "end_ns")[self._os_rows[thread]])
-        start, end, activity = calls.start[rows], calls.end[rows], _ACTIVITY[calls.does[rows]]
+        start, end, activity = calls.start[rows], calls.end[rows], _ACTIVITY[calls.does(rows).to_physical().to_numpy()]
         apart = (start[1:] >= end[:-1]).all()  # no call inside another, as it mostly is: no two share an instant
         if apart and not len(overhead) and not len(os_runtime):
             return Stretches(start, end, activity)

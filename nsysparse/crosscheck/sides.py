@@ -153,7 +153,7 @@ def _process(serialized: int | None) -> str:
 
 def _count_launches(found: dict[str, Tallies], work: Work, window: Window | None) -> None:
     """Launches of graphs, by the calls: a graph in node mode leaves no row of its own."""
-    launches = _inside(work.calls.where((pl.col("does") == "graph launch") & ~pl.col("failed")), window)
+    launches = _inside(work.calls.where(work.calls.doing("graph launch") & ~work.calls["failed"]), window)
     for process, n in launches.group_by(schema.process_of(pl.col("thread"))).len().iter_rows():
         found[_process(process)][Item("graph launches")] = Tally(n)
 

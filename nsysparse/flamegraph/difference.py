@@ -91,7 +91,7 @@ class Difference:
         rows = np.arange(len(self.paths))
         if marked is not None:
             hit = self.labels["text"].str.contains(marked, literal=True).to_numpy()
-            rows = np.flatnonzero(self.paths.any(hit[self.paths.value]))
+            rows = np.flatnonzero(self.paths.any(self.paths.each(hit)))
         chosen, column = self.paths.take(rows), self.column(key)
         texts = pl.DataFrame({"at": chosen.owner(), "path": self.labels["text"].gather(chosen.value)})
         table = pl.DataFrame({"at": np.arange(rows.size), "row": rows})
@@ -147,9 +147,7 @@ def _on_one_numbering(base: Flame, new: Flame) -> tuple[pl.DataFrame, Lists]:
     both = pl.concat([base.labels, new.labels]).with_columns(colour=pl.col("colour").fill_null("other"))
     labels = both.unique(["level", "text"], keep="first", maintain_order=True).with_row_index("label")
     code = both.join(labels, on=["level", "text"], how="left", maintain_order="left")["label"].cast(pl.Int64).to_numpy()
-    moved = code[new.paths.value + base.labels.height] if new.paths.value.size else new.paths.value
-    first = Lists(base.paths.start, code[base.paths.value] if base.paths.value.size else base.paths.value)
-    lists = [first, Lists(new.paths.start, moved)]
+    lists = [base.paths.coded(code[: base.labels.height]), new.paths.coded(code[base.labels.height :])]
     paths = Lists.of_lengths(
         np.concatenate([part.length for part in lists]), np.concatenate([part.value for part in lists])
     )

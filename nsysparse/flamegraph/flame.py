@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
-from nsysparse.accounting.callpaths import NO_CALL, WEIGHTS, Weighed, Weight, weigh
+from nsysparse.accounting.callpaths import KEY, NO_CALL, WEIGHTS, Weighed, Weight, weigh
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.accounting.host import thread_names
 from nsysparse.flamegraph.tree import add_rows, path_order
@@ -20,7 +19,7 @@ from nsysparse.joins.ranges import Ranges
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
 from nsysparse.stacks.attribution import measure_stacks
-from nsysparse.stacks.chains import Index, Lists, distinct_lists, joined
+from nsysparse.stacks.chains import Codes, Lists, distinct_lists, joined
 from nsysparse.stacks.folding import Folded, fold
 from nsysparse.stacks.load import OF_OS_CALLS, UNREADABLE, Stacks
 
@@ -82,7 +81,7 @@ class Flame:
     def without(self, levels: frozenset[str]) -> Flame:
         """The same with some levels left out; their frames' weight goes to the frame above."""
         shown = np.array([name not in levels for name in LEVELS])
-        keep = shown[self.labels["level"].to_numpy()][self.paths.value]
+        keep = self.paths.each(shown[self.labels["level"].to_numpy()])
         paths, values = merge_equal(self.paths.where(keep), self.values)
         return replace(self, paths=paths, values=values)
 
@@ -116,13 +115,10 @@ def make_flame(
     """
     folded = fold(stacks, keep_noise)
     weighed = weigh(work, accounts, stacks, folded, trace)
+    weights, values = _there(weighed.rows)
+    weighed = replace(weighed, rows=weighed.rows.select(KEY))
     labels, paths = _paths(work, accounts, trace, stacks, folded, weighed, lines)
-    sums = weighed.rows.select(pl.col([w.key for w in WEIGHTS]).sum()).row(0)
-    there = [total > 0 for total in sums]
-    weights = [w for w, is_there in zip(WEIGHTS, there, strict=True) if is_there]
-    values = np.zeros((weighed.rows.height, len(weights)), np.int64)
-    for column, weight in enumerate(weights):
-        values[:, column] = weighed.rows[weight.key].to_numpy()
+    weighed = replace(weighed, rows=weighed.rows.clear())  # all of it is in paths and values
     some = np.flatnonzero(values.any(axis=1))
     labels, paths = _in_order(labels, paths.take(some))
     paths, values = _merged_in_order(paths, values[some])
@@ -132,8 +128,8 @@ def make_flame(
         labels,
         paths,
         values,
-        tuple(weights),
-        tuple(w.title for w, is_there in zip(WEIGHTS, there, strict=True) if not is_there),
+        weights,
+        tuple(w.title for w in WEIGHTS if w not in weights),
         weighed.window,
         weighed.window_ns,
         accounts[0].window.basis if accounts else "no GPU work",
@@ -143,14 +139,22 @@ def make_flame(
     )
 
 
+def _there(rows: pl.DataFrame) -> tuple[tuple[Weight, ...], Times]:
+    """The weights that the recording has any of, and each row's value of these."""
+    sums = rows.select(pl.col([w.key for w in WEIGHTS]).sum()).row(0)
+    weights = tuple(w for w, total in zip(WEIGHTS, sums, strict=True) if total > 0)
+    values = np.zeros((rows.height, len(weights)), np.int64)
+    for column, weight in enumerate(weights):
+        values[:, column] = rows[weight.key].to_numpy()
+    return weights, values
+
+
 def _in_order(labels: pl.DataFrame, paths: Lists) -> tuple[pl.DataFrame, Lists]:
     """Number labels by level and text, whatever the order of the export's rows, and only those in use."""
-    used = np.zeros(labels.height, np.bool_)
-    used[paths.value] = True
-    kept = labels.with_row_index("before").filter(pl.Series(used)).sort("level", "text")
+    kept = labels.with_row_index("before").filter(pl.Series(paths.used(labels.height))).sort("level", "text")
     number = np.full(labels.height, -1, np.int32)  # there are more paths than labels
     number[kept["before"].to_numpy()] = np.arange(kept.height)
-    return kept.drop("before"), Lists(paths.start, number[paths.value])
+    return kept.drop("before"), paths.coded(number)
 
 
 def _merged_in_order(paths: Lists, values: Times) -> tuple[Lists, Times]:
@@ -170,10 +174,10 @@ class _Labels:
         self._known: dict[tuple[int, str], int] = {}
         self._rows: list[tuple[str, int, str, str]] = []
 
-    def of(self, level: str, texts: list[str], colours: list[str], details: list[str] | None = None) -> Index:
+    def of(self, level: str, texts: list[str], colours: list[str], details: list[str] | None = None) -> Codes:
         """Numbers of distinct labels; a loop over labels, not over rows."""
         number = LEVELS.index(level)
-        codes = np.empty(len(texts), np.int64)
+        codes = np.empty(len(texts), np.int32)
         for i, (text, colour) in enumerate(zip(texts, colours, strict=True)):
             code = self._known.get((number, text))
             if code is None:
@@ -206,8 +210,8 @@ def _paths(
     processes, threads = _senders(labels, rows, trace)
     frame_code = _frame_labels(labels, stacks, lines)
     drawn = folded.merged(rows["native"].fill_null(-1).to_numpy(), rows["python"].fill_null(-1).to_numpy())
-    drawn = Lists(drawn.start, frame_code[drawn.value] if drawn.value.size else drawn.value)
-    devices: Index = np.full(rows.height, -1, np.int64)
+    drawn = drawn.coded(frame_code)
+    devices: Codes = np.full(rows.height, -1, np.int32)
     if len(accounts) > 1:
         devices = _coded(rows["device"], _device_labels(labels, accounts))
     operation = rows.select("operation", "colour").unique(maintain_order=True).drop_nulls("operation")
@@ -243,14 +247,14 @@ def _without_call(drawn: Lists, labels: pl.DataFrame, api: pl.Series) -> Lists:
     return drawn.where(keep)
 
 
-def _coded(values: pl.Series, codes: dict[int, int] | dict[str, int]) -> Index:
+def _coded(values: pl.Series, codes: dict[int, int] | dict[str, int]) -> Codes:
     if not codes:
-        return np.full(values.len(), -1, np.int64)
-    found: Index = values.replace_strict(codes, default=-1, return_dtype=pl.Int64).fill_null(-1).to_numpy()
+        return np.full(values.len(), -1, np.int32)
+    found: Codes = values.replace_strict(codes, default=-1, return_dtype=pl.Int32).fill_null(-1).to_numpy()
     return found
 
 
-def _senders(labels: _Labels, rows: pl.DataFrame, trace: Trace) -> tuple[Index, Index]:
+def _senders(labels: _Labels, rows: pl.DataFrame, trace: Trace) -> tuple[Codes, Codes]:
     """Labels of processes and threads: names, numbered where one name stands for several."""
     known = trace.frame("processes").unique("process", keep="first", maintain_order=True)
     named = rows.select("process").unique().sort("process").join(known, on="process", how="left", maintain_order="left")
@@ -295,7 +299,7 @@ def _nvtx(labels: _Labels, rows: pl.DataFrame, ranges: Ranges) -> Lists:
         known[path] = chain[::-1]
     order = sorted(known)
     lists = Lists.of_lengths(
-        [len(known[p]) for p in order], np.array([c for p in order for c in known[p]], dtype=np.int64)
+        [len(known[p]) for p in order], np.array([c for p in order for c in known[p]], dtype=np.int32)
     )
     path = np.searchsorted(np.array(order), rows["path"].to_numpy())
     marked = labels.of("nvtx", [IN_TIME_LABEL], ["nvtx"])[0]
@@ -303,10 +307,10 @@ def _nvtx(labels: _Labels, rows: pl.DataFrame, ranges: Ranges) -> Lists:
     return joined([by_time, lists.take(path)])
 
 
-def _frame_labels(labels: _Labels, stacks: Stacks, lines: bool) -> npt.NDArray[np.int64]:
+def _frame_labels(labels: _Labels, stacks: Stacks, lines: bool) -> Codes:
     """Label of each frame of the stacks."""
     frames = stacks.frames
-    codes = np.full(frames.height, -1, np.int64)
+    codes = np.full(frames.height, -1, np.int32)
     text = frames["label" if lines else "name"]
     detail = frames.select(text=pl.format("{}\n{}", "function", "place"))["text"]
     colour = frames["kind"].to_list()

@@ -23,7 +23,7 @@ def table_copy_paths(flame: Flame) -> pl.DataFrame:
         ``blocked_ns`` (time of the host in these copies), ``frames`` (labels from the thread down, list).
     """
     colour = flame.labels["colour"].is_in(COPY_COLOURS).to_numpy()
-    rows = np.flatnonzero(flame.paths.any(colour[flame.paths.value]))
+    rows = np.flatnonzero(flame.paths.any(flame.paths.each(colour)))
     table = described(flame.labels, flame.paths.take(rows)).with_columns(
         **{key: _values(flame, key, rows) for key in ("exposed_ns", "bytes", "busy_ns", "blocked_ns")},
         copies=_values(flame, "operations", rows),
@@ -83,7 +83,7 @@ def _values(flame: Flame, key: str, rows: Index) -> pl.Series:
 
 def described(labels: pl.DataFrame, paths: Lists) -> pl.DataFrame:
     """``where``, ``api``, ``operation`` and ``frames`` of paths, in their order."""
-    level = labels["level"].to_numpy()[paths.value] if paths.value.size else np.empty(0, np.int64)
+    level = paths.each(labels["level"].to_numpy())
     texts = labels["text"]
     inside = paths.where(level > LEVELS.index("process"))
     frames = pl.DataFrame({"row": inside.owner(), "text": texts.gather(inside.value)})
@@ -112,7 +112,7 @@ def _where(labels: pl.DataFrame, paths: Lists, level: Index) -> pl.Series:
         level == LEVELS.index("api"),
         level == LEVELS.index("nvtx"),
         level == LEVELS.index("python"),
-        own.to_numpy()[paths.value],
+        paths.each(own.to_numpy()),
     ):  # the last that there is wins
         last = _last(paths, marked)
         place = np.where(last >= 0, last, place)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import polars as pl
-
 from nsysparse import units
 from nsysparse.integrity.check import Check, Status
 from nsysparse.joins.work import Work
@@ -20,7 +18,7 @@ def graph_mode(trace: Trace) -> str | None:
 def check_graphs(trace: Trace, work: Work) -> Check:
     """Graph mode, nsys's default, records a graph as one row."""
     mode = graph_mode(trace)
-    launches = work.calls.frame.select((pl.col("does") == "graph launch").sum()).item()
+    launches = int(work.calls.doing("graph launch").sum())
     evidence: dict[str, object] = {"mode": mode, "graph_rows": work.graphs.height, "graph_launches": launches}
     if work.graphs.height:
         text = (

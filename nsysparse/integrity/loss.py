@@ -48,8 +48,8 @@ class Sending:
     @classmethod
     def of(cls, work: Work) -> Sending:
         """Find them once for every check that asks for them."""
-        sends = pl.any_horizontal(pl.col("does") == w for w in WORK) & ~pl.col("failed")
-        calls = work.calls.frame.select(sends.fill_null(False))["does"].to_numpy()
+        sends = work.calls.doing(*WORK) & ~work.calls["failed"]
+        calls = sends.fill_null(False).to_numpy()
         return cls(calls, calls & _while_capturing(work))
 
     @cached_property
@@ -62,7 +62,7 @@ def _while_capturing(work: Work) -> npt.NDArray[np.bool_]:
     """The calls that begin while their thread is capturing."""
     inside = np.zeros(work.calls.height, np.bool_)
     does = pl.col("does")
-    marks = work.calls.where((does == "begin capture") | (does == "end capture")).sort("start_ns")
+    marks = work.calls.where(work.calls.doing("begin capture", "end capture")).sort("start_ns")
     forever = np.iinfo(np.int64).max
     for (thread,), part in marks.group_by("thread", maintain_order=True):
         begin = part.filter(does == "begin capture")["start_ns"].to_numpy()

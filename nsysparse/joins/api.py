@@ -18,7 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
-from nsysparse.joins.calls import DOES, FUNCTIONS, NO_ID, OTHER, Calls, Ids, dense, vocabulary, wide
+from nsysparse.joins.calls import NO_ID, Calls, Ids, dense, wide
 from nsysparse.joins.order import by_start, codes_of
 from nsysparse.nulls import filled
 from nsysparse.shelf import Index, Shelf
@@ -87,7 +87,7 @@ def make_calls(api: pl.DataFrame, trace: Trace) -> Calls:
     ended = end < start
     if end.null_count() or ended.any():
         end = pl.select(end_ns=pl.max_horizontal(start, end)).to_series()
-    frame = pl.DataFrame([start, end, name, _does(name, shelf), failed, ended.rename("reversed"), chains, ids])
+    frame = pl.DataFrame([start, end, name, failed, ended.rename("reversed"), chains, ids])
     return Calls(frame, threads, bounds)
 
 
@@ -116,16 +116,6 @@ def _named(ids: pl.Series, trace: Trace) -> pl.Series:
         there = named[np.minimum(at, named.size - 1)] == wanted if named.size else np.zeros(wanted.size, np.bool_)
         number = numbers[np.where(there, at, named.size)]
     return pl.Series("name", number).cat.to(words)
-
-
-def _does(names: pl.Series, shelf: Shelf) -> pl.Series:
-    """What each call is for, by its name: a key of FUNCTIONS or "other"."""
-    does = pl.when(False).then(pl.lit(OTHER))
-    for function, pattern in FUNCTIONS.items():
-        does = does.when(pl.col("name").str.contains(pattern)).then(pl.lit(function))  # type: ignore[assignment]
-    each = pl.DataFrame({"name": vocabulary(names)}).select(does=does.otherwise(pl.lit(OTHER)).cast(DOES))
-    number = names.to_physical()
-    return shelf.keep(each[number[part]] for part in shelf.parts(names.len())).to_series()
 
 
 def _repeated(ids: Ids, bounds: Index) -> npt.NDArray[np.bool_]:

@@ -43,9 +43,9 @@ class Calls:
 
     Attributes:
         frame: ``start_ns``, ``end_ns``, ``name`` (without version suffix, an enumeration in the order of the alphabet),
-            ``does`` (a key of FUNCTIONS or "other", an enumeration), ``waits`` (the call blocks its thread),
-            ``failed``, ``reversed`` (it ends before it starts; its end is set to its start), ``callchain``, and
-            ``correlation`` while it is needed. A call's thread and number are told by its row: see :meth:`at`.
+            ``waits`` (the call blocks its thread), ``failed``, ``reversed`` (it ends before it starts; its end is set
+            to its start), ``callchain``, and ``correlation`` while it is needed. A call's thread and number are told by
+            its row, what it is for by its name: see :meth:`at`.
         threads: The threads that made calls, ascending.
         bounds: First row of each thread, then the number of rows.
         numbers: Numbers of the calls where these are a part of all; else a call's number is its row.
@@ -76,9 +76,22 @@ class Calls:
         return times(self.frame["end_ns"])
 
     @cached_property
-    def does(self) -> npt.NDArray[np.uint8]:
-        """Number of each call's function in DOES."""
-        return self.frame["does"].to_physical().to_numpy()
+    def _functions(self) -> pl.Series:
+        """What is called by each word of the names: a key of FUNCTIONS or "other"."""
+        does = pl.when(False).then(pl.lit(OTHER))
+        for function, pattern in FUNCTIONS.items():
+            does = does.when(pl.col("name").str.contains(pattern)).then(pl.lit(function))  # type: ignore[assignment]
+        words = pl.DataFrame({"name": vocabulary(self["name"])})
+        return words.select(does=does.otherwise(pl.lit(OTHER)).cast(DOES)).to_series()
+
+    def does(self, rows: Index | slice) -> pl.Series:
+        """What some calls are for, by their name: a key of FUNCTIONS or "other", an enumeration."""
+        return self._functions.gather(self["name"][rows].to_physical())
+
+    def doing(self, *functions: str) -> pl.Series:
+        """Whether each call is for one of these; see :meth:`does`."""
+        wanted = self._functions.cast(pl.String).is_in(functions).to_numpy()
+        return pl.Series("does", wanted[self["name"].to_physical().to_numpy()])
 
     @property
     def names(self) -> pl.Series:
@@ -107,7 +120,7 @@ class Calls:
         return {p: slice(low, high) for p, (low, high) in zip(runs["value"], pairwise(cuts.tolist()), strict=True)}
 
     def at(self, rows: Index | slice) -> pl.DataFrame:
-        """Some calls: ``call`` (its number, Int32), the columns of ``frame`` and ``thread``."""
+        """Some calls: ``call`` (its number, Int32), the columns of ``frame``, ``does`` and ``thread``."""
         if isinstance(rows, slice):
             number = pl.int_range(rows.start, rows.stop, dtype=pl.Int32, eager=True)
             threads = np.repeat(self.threads, np.diff(self.bounds.clip(rows.start, rows.stop)))
@@ -116,7 +129,7 @@ class Calls:
             threads = self.threads[np.searchsorted(self.bounds, rows, side="right") - 1]
         if self.numbers is not None:
             number = self.numbers.gather(number)
-        return self.frame[rows].select(number.alias("call"), pl.all(), pl.Series("thread", threads))
+        return self.frame[rows].select(number.alias("call"), pl.all(), self.does(rows), pl.Series("thread", threads))
 
     def of(self, *threads: int) -> pl.DataFrame:
         """The calls of one thread or of several, as :meth:`at` gives them."""
@@ -162,8 +175,7 @@ class Calls:
         blocks = ~asynchronous[self["name"].to_physical().to_numpy()]
         blocks[sent] = True
         # A graph launch that holds a pageable copy does not wait for it: only a copy call does.
-        does = pl.col("does")
-        waits = (does == "synchronize") | ((does == "copy") & pl.Series(blocks))
+        waits = self.doing("synchronize") | (self.doing("copy") & pl.Series(blocks))
         return replace(self, frame=self.frame.with_columns(waits=waits))
 
     def without_ids(self) -> Calls:

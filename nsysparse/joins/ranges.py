@@ -96,14 +96,13 @@ def make_ranges(rows: pl.DataFrame, trace: Trace, whole_names: bool = False) -> 
         & pl.col("start_ns").is_not_null()
         & pl.col("thread").is_not_null()
     )
-    moved = (pl.col("end_thread") != pl.col("thread")).any()
+    moved = events.select((pl.col("end_thread") != pl.col("thread")).any()).item()
     frame = _named(events, trace, whole_names).select(
         *("start_ns", "thread", "process", "name", "label"),
+        *([pl.coalesce("end_thread", "thread")] if moved else []),
         events["domain"].shrink_dtype(),
         finished=pl.col("end_ns").is_not_null(),
         end_ns=pl.col("end_ns").fill_null(FOREVER),
-        # Where no range ends on another thread it is the same column, not a copy.
-        end_thread=pl.coalesce("end_thread", "thread") if events.select(moved).item() else pl.col("thread"),
         push_pop=pl.col("type") == schema.NVTX_PUSH_POP,
     )
     length = pl.col("end_ns") - pl.col("start_ns")  # negative also where it exceeds 64 bits
@@ -122,11 +121,13 @@ def make_ranges(rows: pl.DataFrame, trace: Trace, whole_names: bool = False) -> 
     at = nesting.row >= 0
     row_path[nesting.row[at]] = path[at]
     row_depth[nesting.row[at]] = nesting.depth[at]
-    frame = frame.with_columns(path=pl.Series(row_path), depth=pl.Series(row_depth)).select(
+    frame = frame.with_columns(path=pl.Series(row_path), depth=pl.Series(row_depth))
+    frame = trace.shelf.keep(frame[part] for part in trace.shelf.parts(frame.height))
+    # Where no range ends on another thread it is the same column, not a copy.
+    frame = frame.with_columns(end_thread=pl.col("end_thread" if moved else "thread")).select(
         *("range", "start_ns", "end_ns", "finished", "thread", "end_thread", "process", "domain"),
         *("push_pop", "name", "label", "path", "depth"),
     )
-    frame = trace.shelf.keep(frame[part] for part in trace.shelf.parts(frame.height))
     return Ranges(frame, _path_table(parents, names, labels.cast(pl.String)), nesting)
 
 

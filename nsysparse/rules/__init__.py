@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
@@ -93,6 +94,7 @@ def run_rules(
     trace: Trace,
     settings: Mapping[str, float] | None = None,
     stacks: Stacks | None = None,
+    room: AbstractContextManager[object] | None = None,
 ) -> RuleRun:
     """Run every rule on every device; a rule that breaks is an outcome too.
 
@@ -103,6 +105,7 @@ def run_rules(
         trace: For stacks, samples and OS runtime calls, read only when a rule looks at them.
         settings: Changed thresholds by full name.
         stacks: Call stacks, where they have been read already.
+        room: Entered while a large device is judged: it lets in as many at a time as there is memory for.
 
     Raises:
         UsageError: A threshold that no rule has.
@@ -117,15 +120,16 @@ def run_rules(
     by_device = [r for r in rules if getattr(r, "SCOPE", "device") == "device"]
 
     def judge(scene: Scene) -> tuple[list[Outcome], list[tuple[int, str, int, float]]]:
-        split = _split(_on_device(by_device, scene), scene, rest)
-        scene.forget()
-        if one_by_one:
-            give_back()
+        with heavy or nullcontext():
+            split = _split(_on_device(by_device, scene), scene, rest)
+            scene.forget()
+            if heavy:
+                give_back()
         return split
 
     operations = sum(s.account.ran.height + s.account.copies.height for s in scenes)
-    one_by_one = large(len(scenes), operations)
-    at_once = worth_at_once(len(scenes), operations, 1 if one_by_one else trace.shelf.at_once)
+    heavy = room if large(len(scenes), operations) else None
+    at_once = worth_at_once(len(scenes), operations, trace.shelf.at_once)
     for split, rows in side_by_side(judge, scenes, at_once):
         outcomes += split
         lost += rows

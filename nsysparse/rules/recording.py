@@ -24,8 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import polars as pl
-
 from nsysparse.findings import Finding, Severity
 from nsysparse.integrity import Status, Verdict
 from nsysparse.intervals import Intervals
@@ -116,7 +114,8 @@ def _backtraces(scenes: Sequence[Scene]) -> Finding | None:
         return None
     calls = scenes[0].work.calls
     traced = int(calls["callchain"].is_not_null().sum())
-    took = (calls["end_ns"] - calls["start_ns"]).filter(calls["does"].cast(pl.String) == "launch")
+    launches = calls.doing("launch")
+    took = calls["end_ns"].filter(launches) - calls["start_ns"].filter(launches)
     return Finding(
         ID,
         Severity.INFO,

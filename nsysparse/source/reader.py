@@ -5,7 +5,6 @@ See docs/reading.md for what was measured, and why there are two ways.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from nsysparse.errors import SchemaError
+from nsysparse.side_by_side import cores
 from nsysparse.source import statements
 from nsysparse.source.columns import ReadNotes, checked, connect
 from nsysparse.source.pages import PlainTable
@@ -99,7 +99,7 @@ def _from_pages(
 ) -> Generator[pa.Table]:
     """Pieces of a plain table; the next one is decoded by other threads while one is made use of."""
     leaves = plain.leaves
-    pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))
+    pool = ThreadPoolExecutor(min(4, cores()))
 
     def decode(batch: Array) -> pa.Table | None:
         try:

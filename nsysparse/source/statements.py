@@ -7,7 +7,6 @@ that would turn text and reals silently into wrong integers. See docs/reading.md
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from threading import Event
 import pyarrow as pa
 
 from nsysparse.errors import SchemaError
+from nsysparse.side_by_side import cores
 from nsysparse.source.columns import ReadNotes, checked, connect, quoted, uri_of
 
 BATCH_ROWS = 65_536
@@ -46,7 +46,7 @@ def read_columns(
     """
     try:
         with _naming_bad_cells(file, table, columns):
-            ranges = _row_ranges(file, table, threads or min(4, os.cpu_count() or 1))
+            ranges = _row_ranges(file, table, threads or min(4, cores()))
             rows = None if ranges[0] is None else ranges[-1][1] - ranges[0][0] + 1  # type: ignore[index]
             notes.watch.begin(table, rows)
             parts = _fetch_all(file, table, columns, ranges, notes)
@@ -108,7 +108,7 @@ def read_rows(
 ) -> pa.Table:
     """The rows from one rowid to another of a table that has rowids; else as :func:`read_columns`."""
     with _naming_bad_cells(file, table, columns):
-        parts = _fetch_all(file, table, columns, _split(rows, min(4, os.cpu_count() or 1)), notes)
+        parts = _fetch_all(file, table, columns, _split(rows, min(4, cores())), notes)
         return pa.concat_tables([checked(part, table, columns, notes) for part in parts])
 
 

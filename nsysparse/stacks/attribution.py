@@ -88,7 +88,7 @@ def _by(recorded: Index, sampled: Index) -> pl.Series:
 def _shows_api(stacks: Stacks) -> npt.NDArray[np.bool_]:
     """Whether each stack holds a CUDA call; False for -1, the last."""
     api = (stacks.frames["role"] == "api").to_numpy()
-    return np.append(stacks.stacks.any(api[stacks.stacks.value]), False)
+    return np.append(stacks.stacks.any(stacks.stacks.each(api)), False)
 
 
 def _inside(calls: pl.DataFrame, samples: pl.DataFrame) -> Index:
@@ -138,7 +138,7 @@ def measure_stacks(work: Work, attributed: pl.DataFrame) -> pl.DataFrame:
     rows: list[tuple[object, ...]] = []
     for kind in KINDS:
         if kind == "synchronizations":
-            operations = work.calls.where(pl.col("does") == "synchronize")
+            operations = work.calls.where(work.calls.doing("synchronize"))
         else:
             operations = getattr(work, kind).select("call", "start_ns", "end_ns")
         if operations.height:

@@ -7,7 +7,10 @@ the numbering is exact, at the price of two passes over the rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +19,8 @@ from nsysparse.intervals import Times, times
 
 Index = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
-PIECE = 500_000  # rows hashed, or elements compared, at once: the 64-bit temporaries stay small, and near the processor
+Given = TypeVar("Given", bound=np.generic)
+PIECE = 500_000  # elements looked at together: the 64-bit temporaries stay small, and near the processor
 
 
 @dataclass(frozen=True)
@@ -55,15 +59,37 @@ class Lists:
         row = np.where(there, rows, 0)
         length = np.where(there, self.length[row], 0) if len(self) else np.zeros(rows.size, np.int64)
         begin = self.start[row] if len(self) else np.zeros(rows.size, np.int64)
-        return Lists.of_lengths(length, self.value[_spread(begin, length)])
+        result = Lists.of_lengths(length, np.empty(int(length.sum()), self.value.dtype))
+        for low, high in result.pieces():
+            taken = self.value[_spread(begin[low:high], length[low:high])]
+            result.value[result.start[low] : result.start[high]] = taken
+        return result
+
+    def each(self, of: npt.NDArray[Given]) -> npt.NDArray[Given]:
+        """``of[v]`` for each element v of all the lists."""
+        result = np.empty(self.value.size, of.dtype)
+        for piece in self._slices():
+            result[piece] = of[self.value[piece]]
+        return result
+
+    def coded(self, codes: npt.NDArray[Any]) -> Lists:
+        """The same lists with ``codes[v]`` in place of each element v."""
+        return Lists(self.start, self.each(codes))
+
+    def used(self, size: int) -> npt.NDArray[np.bool_]:
+        """Which of the numbers below ``size`` are an element."""
+        result = np.zeros(size, np.bool_)
+        for piece in self._slices():
+            result[self.value[piece]] = True
+        return result
 
     def where(self, keep: npt.NDArray[np.bool_]) -> Lists:
         """The lists with only the marked elements."""
-        return Lists(_before(keep)[self.start], self.value[keep])
+        return Lists(self._before(keep), self.value[keep])
 
     def any(self, marked: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Whether each list has a marked element."""
-        return np.diff(_before(marked)[self.start]) > 0
+        return np.diff(self._before(marked)) > 0
 
     def first(self, marked: npt.NDArray[np.bool_], missing: npt.ArrayLike) -> Index:
         """Place of the first marked element of each list; ``missing`` where it has none."""
@@ -104,6 +130,25 @@ class Lists:
         """Place of each element in its list."""
         return np.arange(self.value.size) - np.repeat(self.start[:-1], self.length)
 
+    def _slices(self) -> Iterator[slice]:
+        """All elements, PIECE at a time: numpy makes indices of 8 bytes of them."""
+        return (slice(low, low + PIECE) for low in range(0, self.value.size, PIECE))
+
+    def pieces(self) -> list[tuple[int, int]]:
+        """Ranges of rows with about PIECE elements each."""
+        cuts = np.searchsorted(self.start, np.arange(PIECE, int(self.start[-1]), PIECE))
+        bounds = np.unique(np.concatenate(([0], cuts, [len(self)])))
+        return list(pairwise(bounds.tolist()))
+
+    def _before(self, marked: npt.NDArray[np.bool_]) -> Index:
+        """How many elements are marked before each list, and in all."""
+        result = np.zeros(self.start.size, np.int64)
+        for low, high in self.pieces():
+            begin = self.start[low]
+            within = np.concatenate((np.zeros(1, np.int64), np.cumsum(marked[begin : self.start[high]])))
+            result[low + 1 : high + 1] = result[low] + within[self.start[low + 1 : high + 1] - begin]
+        return result
+
 
 def joined(parts: list[Lists]) -> Lists:
     """Row by row, the parts' lists one after another; their elements fit into 32 bits."""
@@ -112,15 +157,14 @@ def joined(parts: list[Lists]) -> Lists:
     at = result.start[:-1].copy()
     for part in parts:
         n = part.length
-        one_each = int(n.max(initial=0)) < 2  # then where a list begins is where its element goes
-        result.value[at[n > 0] if one_each else _spread(at, n)] = part.value
+        if int(n.max(initial=0)) < 2:  # then where a list begins is where its element goes
+            result.value[at[n > 0]] = part.value
+        else:
+            for low, high in part.pieces():
+                piece = part.value[part.start[low] : part.start[high]]
+                result.value[_spread(at[low:high], n[low:high])] = piece
         at += n
     return result
-
-
-def _before(marked: npt.NDArray[np.bool_]) -> Index:
-    """How many are marked before each place, and in all."""
-    return np.concatenate((np.zeros(1, np.int64), np.cumsum(marked)))
 
 
 def _spread(begin: Index, length: Index) -> Index:
@@ -232,16 +276,9 @@ def distinct_lists(lists: Lists) -> tuple[Index, Index]:
     raise AssertionError("eight hashes of 64 bits met by chance")
 
 
-def _pieces(lists: Lists) -> list[tuple[int, int]]:
-    """Ranges of rows with about PIECE elements each."""
-    cuts = np.searchsorted(lists.start, np.arange(PIECE, int(lists.start[-1]), PIECE))
-    bounds = np.unique(np.concatenate(([0], cuts, [len(lists)])))
-    return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
-
-
 def _hashes(lists: Lists, seed: int) -> npt.NDArray[np.uint64]:
     result = np.zeros(len(lists), np.uint64)
-    for low, high in _pieces(lists):
+    for low, high in lists.pieces():
         part = Lists(lists.start[low : high + 1] - lists.start[low], lists.value[lists.start[low] : lists.start[high]])
         total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(_mixed(part, seed), dtype=np.uint64)))
         result[low:high] = total[part.start[1:]] - total[part.start[:-1]]  # wraps, as it may
@@ -266,7 +303,7 @@ def _same(lists: Lists, other: Index) -> bool:
     length = lists.length
     if (length != length[other]).any():
         return False
-    for low, high in _pieces(lists):
+    for low, high in lists.pieces():
         mine = lists.value[lists.start[low] : lists.start[high]]
         theirs = lists.value[_spread(lists.start[other[low:high]], length[low:high])]
         if (mine != theirs).any():

@@ -66,7 +66,7 @@ def fold(stacks: Stacks, keep_noise: bool = False) -> Folded:
         keep_noise: Draw every frame.
     """
     lists, frames = stacks.stacks, stacks.frames
-    role = {r: (frames["role"] == r).to_numpy()[lists.value] for r in (names.API, names.INTERPRETER)}
+    role = {r: lists.each((frames["role"] == r).to_numpy()) for r in (names.API, names.INTERPRETER)}
     place = lists.place()
     api_at = lists.first(role[names.API], -1)
     api = np.where(api_at >= 0, _at(lists, lists.start[:-1] + api_at), -1)
@@ -88,11 +88,12 @@ def _at(lists: Lists, where: Index) -> Index:
 def _worth_drawing(stacks: Stacks, api_at: Index) -> npt.NDArray[np.bool_]:
     lists, frames = stacks.stacks, stacks.frames
     noise = frames["role"].is_in([names.PROFILER, names.DISPATCH]).to_numpy()
-    start = (frames["role"] == names.START).to_numpy()[lists.value]
+    start = lists.each((frames["role"] == names.START).to_numpy())
+    noisy = lists.each(noise)
     place = lists.place()
-    reached = lists.first(~start & ~noise[lists.value], lists.length)
+    reached = lists.first(~start & ~noisy, lists.length)
     beyond = np.where(api_at >= 0, api_at, lists.length)
-    kept = ~noise[lists.value] & (place >= np.repeat(reached, lists.length)) & (place < np.repeat(beyond, lists.length))
+    kept = ~noisy & (place >= np.repeat(reached, lists.length)) & (place < np.repeat(beyond, lists.length))
     return kept & ~_repeats(lists, kept, frames)
 
 

@@ -217,7 +217,7 @@ def calibrate(rows: pl.DataFrame, chains: pl.DataFrame, stacks: Lists, called: p
     """
     if not rows.height or not chains.height:
         return Calibration(0, rows.height, 0)
-    held = stacks.where(called.is_not_null().to_numpy()[stacks.value])
+    held = stacks.where(stacks.each(called.is_not_null().to_numpy()))
     names_in = pl.DataFrame({"stack": held.owner(), "name": called.gather(held.value)})
     names_in = chains.join(names_in, on="stack").select("chain", "name").unique()
     counted = rows.group_by("callchain", "name").len()
