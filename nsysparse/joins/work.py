@@ -120,7 +120,7 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
     """
     shelf = trace.shelf
     trace.frame("strings")  # all is read on this thread; others ask for these too
-    with aside(shelf.at_once) as begin:  # what is read is put in order while more is read
+    with aside(shelf.at_once) as begin:  # what is read is put in order while more is read: what takes longest first
         rows = {name: trace.narrow(name, KEPT_WIDE) for name in GPU_TABLES}
         runs = {name: _device_runs(frame) for name, frame in rows.items()}
         devices, keys = find_devices(trace, {name: rows[name][heads] for name, heads in runs.items()})
@@ -214,8 +214,9 @@ def _with_paths(calls: Calls, wanted: pl.Series, ranges: Ranges, shelf: Shelf) -
     def piece(low: int) -> pl.DataFrame:
         mine = rows[low : low + step]
         thread = pl.Series("thread", np.repeat(calls.threads, np.diff(np.searchsorted(mine, calls.bounds))))
-        sent = calls.frame.select("start_ns", "does", "callchain", api="name")[mine].insert_column(0, thread)
-        return sent.drop("start_ns").hstack(attribute(sent, ranges))
+        sent = calls.frame.select("start_ns", "callchain", api="name")[mine].insert_column(0, thread)
+        does = calls.does(mine).rename("does")
+        return sent.select("thread", does, "callchain", "api").hstack(attribute(sent, ranges))
 
     pieces = in_order(piece, range(0, max(rows.size, 1), max(step, 1)), shelf.at_once)
     return shelf.keep(pieces), place
