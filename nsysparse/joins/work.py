@@ -185,11 +185,10 @@ def _by_device(frame: pl.DataFrame, heads: Index, keys: pl.DataFrame, shelf: She
     """Add ``device`` (NULL: none) and sort by device and start: what is equal stays in the order it had."""
     key = frame.select("process", "ordinal")[heads].with_columns(pl.col("ordinal").cast(pl.Int64))
     found = key.join(keys, on=key.columns, how="left", maintain_order="left", nulls_equal=True)["device"]
-    row = np.repeat(np.arange(heads.size), np.diff(heads, append=frame.height))
-    device = found.gather(row)
-    numbers = filled(found, -1) + 1
-    count = int(numbers.max(initial=0)) + 1
-    code = numbers.astype(np.min_scalar_type(count))[row]
+    rows, number = np.diff(heads, append=frame.height), filled(found, -1)
+    device = masked("device", np.repeat(number, rows), np.repeat(given(found), rows))
+    count = int(number.max(initial=-1)) + 2
+    code = np.repeat((number + 1).astype(np.min_scalar_type(count)), rows)
     order, _ = by_start(code, count, filled(frame["start_ns"]))
     frame = frame.with_columns(device)
     return frame if order is None else shelf.reorder(frame, order)
