@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import polars as pl
 import pytest
 from analyzed import NEWEST, TID, analyze_file, check, machine
 from click.testing import CliRunner
@@ -337,3 +338,16 @@ def test_pieces_step_over_gaps(export: Path) -> None:
         pieces = list(trace.chunks("kernels", 2))
     assert [s for p in pieces for s in p["start_ns"].to_list()] == [s for (s,) in rows]
     assert len(pieces) < 60
+
+
+@pytest.mark.parametrize("kind", [pl.Int8, pl.Int16, pl.Int32, pl.Int64])
+def test_texts_of_references_of_any_width(export: Path, kind: pl.DataType) -> None:
+    with closing(sqlite3.connect(export)) as database:
+        texts = dict(database.execute("SELECT id, value FROM StringIds WHERE id < 127").fetchall())
+    assert len(texts) > 5
+    wanted = [*list(texts)[1::2], None, *list(texts)[1::4], -1]  # a number that no text has
+    with open_trace(export) as trace:
+        found = trace.strings(pl.Series(wanted, dtype=kind))
+    assert found["id"].dtype == kind
+    assert dict(found.iter_rows()) == {number: texts[number] for number in list(texts)[1::2]}
+    assert found.height == len(list(texts)[1::2])

@@ -28,7 +28,7 @@ from nsysparse.source import Trace
 NOWHERE = -(1 << 62)  # no string has this number
 DENSE_NAMES = 1 << 24  # below this a name is found by its number, beyond by search
 UNNAMED = "(name not in the export)"
-Rows = npt.NDArray[np.uint32]
+Rows = pl.Series  # of row numbers: Polars would make one of an array for every column that it gathers
 
 
 def load_calls(trace: Trace) -> Calls:
@@ -58,7 +58,7 @@ def make_calls(api: pl.DataFrame, trace: Trace) -> Calls:
     threads, codes = codes_of(api["thread"].to_numpy())
     then = (filled(api[c]) for c in ("end_ns", "correlation"))
     order, bounds = by_start(codes, threads.size, api["start_ns"].to_numpy(), *then)
-    rows = None if order is None else order.astype(np.uint32)
+    rows = None if order is None else pl.Series(order.astype(np.uint32))
     del codes, order
     api.drop_in_place("thread")
     shelf = trace.shelf
@@ -66,9 +66,9 @@ def make_calls(api: pl.DataFrame, trace: Trace) -> Calls:
     twice = _repeated(wide(ids), bounds)
     if twice.any():
         keep, chains = _one_row_a_call(api, rows, bounds, ids, chains, twice, next(shelf.parts(api.height)).stop)
-        kept = np.flatnonzero(keep).astype(np.uint32)
-        rows = kept if rows is None else rows[kept]
-        bounds = np.searchsorted(kept, bounds)
+        kept = pl.Series(np.flatnonzero(keep).astype(np.uint32))
+        rows = kept if rows is None else rows.gather(kept)
+        bounds = np.searchsorted(kept.to_numpy(), bounds)
         ids, chains = (_put(c, kept, shelf) for c in (ids, chains))
 
     def column(name: str) -> pl.Series:
@@ -95,7 +95,7 @@ def _put(column: pl.Series, rows: Rows | None, shelf: Shelf) -> pl.Series:
     """Some rows of a column, in a given order."""
     if rows is None:
         return column
-    return shelf.keep(column.gather(rows[part]).to_frame() for part in shelf.parts(rows.size)).to_series()
+    return shelf.keep(column.gather(rows[part]).to_frame() for part in shelf.parts(rows.len())).to_series()
 
 
 def _named(ids: pl.Series, trace: Trace) -> pl.Series:
@@ -103,28 +103,30 @@ def _named(ids: pl.Series, trace: Trace) -> pl.Series:
     plain = schema.normalized_api_name(pl.col("value").str.strip_chars())
     known = trace.strings(ids).select(pl.col("id").cast(pl.Int64), name=plain).sort("id")
     words = pl.Enum(pl.concat([known["name"], pl.Series([UNNAMED])]).unique().sort())
-    names = pl.concat([known["name"], pl.Series([UNNAMED])]).cast(words)
+    numbers = pl.concat([known["name"], pl.Series([UNNAMED])]).cast(words).to_physical().to_numpy()
     named = known["id"].to_numpy()
     low, high = ids.min(), ids.max()
     if not ids.null_count() and isinstance(low, int) and isinstance(high, int) and low >= 0 and high < DENSE_NAMES:
-        place = np.full(high + 1, named.size, np.min_scalar_type(named.size))
-        place[named] = np.arange(named.size)
-        row = place[ids.to_numpy()]
+        number_of = np.full(high + 1, numbers[-1], numbers.dtype)
+        number_of[named] = numbers[:-1]
+        number = number_of[ids.to_numpy()]
     else:
         wanted = ids.cast(pl.Int64).fill_null(NOWHERE).to_numpy()
         at = np.searchsorted(named, wanted)
         there = named[np.minimum(at, named.size - 1)] == wanted if named.size else np.zeros(wanted.size, np.bool_)
-        row = np.where(there, at, named.size)
-    named_rows: pl.Series = names.gather(row).rename("name")
-    return named_rows
+        number = numbers[np.where(there, at, named.size)]
+    return pl.Series("name", number).cat.to(words)
 
 
 def _repeated(ids: Ids, bounds: Index) -> npt.NDArray[np.bool_]:
     """Whether the correlation id of each row comes again on its thread."""
     twice = np.zeros(ids.size, np.bool_)
     for low, high in pairwise(bounds.tolist()):  # threads, not rows
-        used = np.flatnonzero(ids[low:high] != NO_ID) + low
-        mine = ids[low:high] if used.size == high - low else ids[used]
+        mine = ids[low:high]
+        if (mine[1:] > mine[:-1]).all():  # as they mostly are: numbers are given in the order of the calls
+            continue
+        used = np.flatnonzero(mine != NO_ID) + low
+        mine = ids[used]
         if mine.size and _distinct(mine) != mine.size:
             _, code, number = np.unique(mine, return_inverse=True, return_counts=True)
             twice[used] = (number > 1)[code.ravel()]
@@ -160,7 +162,7 @@ def _one_row_a_call(
     keep = ~twice
     found = [pl.DataFrame(schema={"row": pl.Int64, "callchain": chains.dtype})]
     for at, thread in _by_threads(np.flatnonzero(twice), bounds, room):
-        several = api.select("start_ns", "end_ns", "event_class")[at if rows is None else rows[at]].with_columns(
+        several = api.select("start_ns", "end_ns", "event_class")[at if rows is None else rows.gather(at)].with_columns(
             ids.gather(at), chains.gather(at), row=pl.Series(at), thread=pl.Series(thread)
         )
         kept = _outermost(several)

@@ -88,9 +88,8 @@ class Nesting:
         node = np.full(s.size, -1, self.row.dtype)
         if not self._groups.size:
             return node
-        code = np.minimum(places_of(g, self._groups), self._groups.size - 1)
-        known = self._groups[code] == g
-        code = np.where(known, code, self._groups.size).astype(np.min_scalar_type(self._groups.size))
+        code = places_of(g, self._groups)
+        known = code < self._groups.size
         order, bounds = by_start(code, self._groups.size + 1, s)
         for i in np.flatnonzero(np.diff(bounds[:-1])):  # once a group; the search itself is over whole arrays
             low, high = self._first[i], self._first[i + 1]
@@ -108,9 +107,11 @@ class Nesting:
             nodes = np.flatnonzero(self.depth[self._first[i] : self._first[i + 1]] == 1) + self._first[i]
             yield group, self._start[nodes], self._end[nodes]
 
-    def rows_of(self, node: Nodes) -> Index:
+    def rows_of(self, node: Nodes) -> Nodes:
         """Rows of the ranges at these nodes; -1 for a sentinel and for -1."""
-        return times(np.where(node >= 0, self.row[np.maximum(node, 0)] if self.row.size else -1, -1))
+        if (node >= 0).all():
+            return self.row[node]
+        return np.where(node >= 0, self.row[np.maximum(node, 0)] if self.row.size else -1, -1)
 
     def _climb(self, node: Nodes, end: Times) -> Nodes:
         """From each node up to the nearest that ends at or after ``end``."""
@@ -119,8 +120,9 @@ class Nesting:
         for _ in range(JUMPS):
             if not active.size:
                 return node
-            node[active] = self.parent[node[active]]
-            active = active[self._end[node[active]] < end[active]]
+            above = self.parent[node[active]]
+            node[active] = above
+            active = active[self._end[above] < end[active]]
         if active.size:
             node[active] = self._last_reaching(node[active], end[active])
         return node
@@ -136,8 +138,9 @@ class Nesting:
             if not active.size:
                 return parent
             # Everything between parent and node ends before the node does: true before and after each jump.
-            parent[active] = parent[parent[active]]
-            active = active[self._end[parent[active]] < self._end[active]]
+            above = parent[parent[active]]
+            parent[active] = above
+            active = active[self._end[above] < self._end[active]]
         if active.size:
             parent[active] = self._last_reaching(parent[active], self._end[active])
         return parent

@@ -22,18 +22,29 @@ def codes_of(groups: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Code
     Returns:
         The distinct groups in ascending order; of each row its place among them, in the smallest type.
     """
-    distinct = pl.Series(groups).unique().sort().to_numpy()
-    return distinct, places_of(groups, distinct).astype(np.min_scalar_type(distinct.size))
-
-
-def places_of(groups: npt.NDArray[np.int64], distinct: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Place of each row's group among ascending groups, as ``np.searchsorted`` says it."""
     heads = _heads(groups)
+    distinct = pl.Series(groups[heads]).unique().sort().to_numpy()
+    return distinct, _places(groups, heads, distinct)
+
+
+def places_of(groups: npt.NDArray[np.int64], distinct: npt.NDArray[np.int64]) -> Codes:
+    """Place of each row's group among ascending groups; the number of groups where it is none of them."""
+    return _places(groups, _heads(groups), distinct)
+
+
+def _places(groups: npt.NDArray[np.int64], heads: Index, distinct: npt.NDArray[np.int64]) -> Codes:
+    """The same, in the smallest type that holds it, where it is known where each run of equal groups begins."""
+    kind = np.min_scalar_type(distinct.size)
+
+    def place(some: npt.NDArray[np.int64]) -> Codes:
+        at = rows_among(distinct, some)
+        return np.where(at < 0, distinct.size, at).astype(kind)
+
     if heads.size * RUN <= groups.size:
-        return np.repeat(np.searchsorted(distinct, groups[heads]), np.diff(heads, append=groups.size))
-    found = np.empty(groups.size, np.min_scalar_type(distinct.size))
+        return np.repeat(place(groups[heads]), np.diff(heads, append=groups.size))
+    found = np.empty(groups.size, kind)
     for low in range(0, groups.size, PIECE_ROWS):
-        found[low : low + PIECE_ROWS] = np.searchsorted(distinct, groups[low : low + PIECE_ROWS])
+        found[low : low + PIECE_ROWS] = place(groups[low : low + PIECE_ROWS])
     return found
 
 
@@ -92,22 +103,50 @@ def by_start(
     Returns:
         Rows in order, None where they are in it; and where each group begins, with the end of the last.
     """
-    bounds = np.concatenate(([0], np.cumsum(count_codes(codes, count))))
-    grouped = bool((codes[1:] >= codes[:-1]).all())
-    order = np.arange(codes.size) if grouped else np.argsort(codes, kind="stable")  # few bits: numpy counts them
-    changed = not grouped
+    heads = _heads(codes)
+    grouped = bool((codes[heads[1:]] >= codes[heads[:-1]]).all())
+    order = None
+    if heads.size * RUN <= codes.size:
+        bounds = _bounds_of_runs(codes[heads], heads, codes.size, count)
+        order = None if grouped else _runs_in_order(codes[heads], heads, codes.size)
+    else:
+        bounds = np.concatenate(([0], np.cumsum(count_codes(codes, count))))
+        order = None if grouped else np.argsort(codes, kind="stable")  # few bits: numpy counts them
     several = np.flatnonzero(np.diff(bounds) > 1)  # of many groups few may have rows
     for low, high in zip(bounds[several].tolist(), bounds[several + 1].tolist(), strict=True):
-        rows = slice(low, high) if grouped else order[low:high]
-        begun = start[rows]
+        begun = start[low:high] if order is None else start[order[low:high]]
         if (begun[1:] < begun[:-1]).any():
             again = np.argsort(begun, kind="stable")  # quick where much is in order
-            order[low:high], begun, changed = order[low:high][again], begun[again], True
+            order = np.arange(codes.size) if order is None else order
+            order[low:high], begun = order[low:high][again], begun[again]
         equal = begun[1:] == begun[:-1]
         if then and equal.any():
             tied = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
-            rows = order[low + tied]
+            rows = low + tied if order is None else order[low + tied]
             again = np.lexsort((*(key[rows] for key in reversed(then)), begun[tied]))
-            order[low + tied] = rows[again]
-            changed = changed or bool((again[1:] < again[:-1]).any())
-    return order if changed else None, bounds
+            if order is not None or (again[1:] < again[:-1]).any():
+                order = np.arange(codes.size) if order is None else order
+                order[low + tied] = rows[again]
+    return order, bounds
+
+
+def _bounds_of_runs(codes: Codes, heads: Index, rows: int, count: int) -> Index:
+    """Where each of ``count`` groups begins, with the end of the last; of runs as :func:`_runs_in_order` takes them."""
+    bounds = np.zeros(count + 1, np.int64)
+    np.add.at(bounds, codes.astype(np.int64) + 1, np.diff(heads, append=rows))
+    return np.cumsum(bounds)
+
+
+def _runs_in_order(codes: Codes, heads: Index, rows: int) -> Index:
+    """Rows by group, of runs of rows of one group.
+
+    Args:
+        codes: Group of each run.
+        heads: Its first row.
+        rows: How many rows there are.
+    """
+    runs = np.argsort(codes, kind="stable")
+    heads, lengths = heads[runs], np.diff(heads, append=rows)[runs]
+    order = np.ones(rows, np.int64)  # from one row to the next; where a run begins it is a leap
+    order[np.cumsum(lengths) - lengths] = np.diff(heads, prepend=0) - np.concatenate(([0], lengths[:-1] - 1))
+    return np.cumsum(order, out=order)

@@ -18,13 +18,17 @@ import polars as pl
 from nsysparse import schema
 from nsysparse.intervals import Intervals
 from nsysparse.joins.nesting import FOREVER, Index, Nesting
+from nsysparse.joins.order import codes_of
+from nsysparse.nulls import given
 from nsysparse.source import Trace
 
+NUMBERS = 1 << 16  # values that lie closer together are numbers already
 MAX_DEPTH = 64  # levels of a path; deeper ranges count for their ancestor at this depth
 NO_PATH = 0
 Codes = npt.NDArray[np.int32]
 BY_THREAD, IN_TIME, NO_RANGE = "thread", "in time", "none"
 PATH_BY = pl.Enum([IN_TIME, NO_RANGE, BY_THREAD])  # in the order of the alphabet
+BY_NUMBER = {word: np.uint8(number) for number, word in enumerate(PATH_BY.categories)}
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Ranges:
             Path (0: none) and row of the range (-1: none).
         """
         node = self.nesting.enclosing(thread.to_numpy(), instant.to_numpy())
-        found = self.nesting.rows_of(node).astype(np.int32)
+        found = self.nesting.rows_of(node).astype(np.int32, copy=False)
         path = self.frame["path"].to_numpy()
         if not path.size:
             return np.full_like(found, NO_PATH), found
@@ -131,22 +135,15 @@ def _named(events: pl.DataFrame, trace: Trace, whole_names: bool) -> pl.DataFram
     """Add ``name`` and ``label``; texts are put together once a distinct name, not once a range."""
     key = ["process", "domain", "text_id", "text"]
     events = events.with_columns(process=schema.process_of(pl.col("thread")))
-    varying = [c for c in key if not _constant(events[c])] or key[:1]  # mostly one: to join on it costs a fraction
+    number, first = _numbered_rows(events.select(key))
+    mine = events.select(key)[first]
     prefix = (
         pl.when(pl.col("domain") == 0)
         .then(pl.lit(""))
         .otherwise(pl.format("{}:", pl.coalesce("domain_name", pl.format("domain {}", "domain"))))
     )
     texts = (
-        events.select(key)
-        .unique(varying, keep="first", maintain_order=True)
-        .join(
-            trace.strings(events["text_id"]),
-            left_on="text_id",
-            right_on="id",
-            how="left",
-            maintain_order="left",
-        )
+        mine.join(trace.strings(mine["text_id"]), left_on="text_id", right_on="id", how="left", maintain_order="left")
         .join(domain_names(trace), on=["process", "domain"], how="left", maintain_order="left")
         .with_columns(
             name=prefix + pl.coalesce("value", pl.col("text").str.split("\x00").list.first(), pl.lit("(unnamed)"))
@@ -156,8 +153,42 @@ def _named(events: pl.DataFrame, trace: Trace, whole_names: bool) -> pl.DataFram
     pattern = pl.col("name").str.replace_all(r"\d+", "#")
     several = pl.col("name").n_unique().over(pattern) > 1
     label = pl.col("name") if whole_names else pl.when(several).then(pattern).otherwise("name")
-    texts = texts.with_columns(label=label).select(*varying, pl.col("name", "label").cast(pl.Categorical))
-    return events.join(texts, on=varying, how="left", maintain_order="left", nulls_equal=True)
+    named = texts.with_columns(label=label).select(pl.col("name", "label").cast(pl.Categorical))
+    return events.hstack(named[number])
+
+
+def _numbered_rows(rows: pl.DataFrame) -> tuple[Index, Index]:
+    """Number the distinct rows, in the order in which they come first.
+
+    Returns:
+        Number of each row; first row of each number.
+    """
+    code, count = np.zeros(rows.height, np.int64), min(rows.height, 1)
+    for column in rows:
+        if not _constant(column):  # mostly all but one
+            number, bound = _numbers(column)
+            distinct, code = _numbered(code * bound + number, count * bound)
+            count = distinct.size
+    first = np.empty(count, np.int64)
+    first[code[::-1]] = np.arange(rows.height)[::-1]
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(count)
+    return place[code], first[order]
+
+
+def _numbers(column: pl.Series) -> tuple[Index, int]:
+    """Small numbers that are the same where values are, 0 for NULL; and the first number that none has."""
+    values = column if column.dtype.is_integer() else column.cast(pl.Categorical).to_physical()
+    known, number = values.drop_nulls().to_numpy().astype(np.int64), np.zeros(values.len(), np.int64)
+    low, high = int(known.min()), int(known.max())
+    if high - low < NUMBERS:
+        known, bound = known - low, high - low + 2
+    else:
+        distinct, codes = codes_of(known)
+        known, bound = codes.astype(np.int64), distinct.size + 1
+    number[given(column)] = known + 1
+    return number, bound
 
 
 def _constant(values: pl.Series) -> bool:
@@ -273,8 +304,8 @@ def attribute(calls: pl.DataFrame, ranges: Ranges) -> pl.DataFrame:
     """
     path, found = ranges.path_of(calls["thread"], calls["start_ns"])
     missing = np.flatnonzero(found < 0)
-    by = np.zeros(found.size, np.uint32)
-    by[missing] = 2
+    by = np.full(found.size, BY_NUMBER[BY_THREAD])
+    by[missing] = BY_NUMBER[NO_RANGE]
     lone = calls.select(schema.process_of(pl.col("thread").gather(missing))).to_series().to_numpy()
     for process in ranges.covered_by if missing.size else ():
         rows = missing[lone == process]
@@ -284,9 +315,8 @@ def attribute(calls: pl.DataFrame, ranges: Ranges) -> pl.DataFrame:
             one = thread >= 0
             rows, threads = rows[one], thread[one]
             path[rows], found[rows] = ranges.path_of(pl.Series(threads), pl.Series(instants[one]))
-            by[rows] = 1
-    kinds = pl.Series("path_by", [BY_THREAD, IN_TIME, NO_RANGE], PATH_BY)
-    return pl.DataFrame({"path": path, "range": found, "path_by": kinds.gather(by)})
+            by[rows] = BY_NUMBER[IN_TIME]
+    return pl.DataFrame({"path": path, "range": found, "path_by": pl.Series(by).cat.to(PATH_BY)})
 
 
 def _only_thread(ranges: Ranges, process: int, instants: Index) -> Index:

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsysparse import schema
@@ -19,9 +20,9 @@ from nsysparse.joins.calls import Calls, find_calls
 from nsysparse.joins.devices import find_devices, name_peers
 from nsysparse.joins.order import by_start
 from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, make_ranges
-from nsysparse.nulls import filled, masked
+from nsysparse.nulls import filled, given, masked
 from nsysparse.shelf import PIECE_ROWS, Index, Shelf
-from nsysparse.side_by_side import aside, in_order, side_by_side
+from nsysparse.side_by_side import WORTH_A_THREAD, aside, in_order, side_by_side
 from nsysparse.source import Trace
 
 # The columns that every kind of work has once it is joined.
@@ -34,6 +35,7 @@ KEPT_WIDE = (
 )
 # What nothing asks for once operations are joined to their calls and accounted for.
 SPENT = ("correlation", "block_x", "block_y", "block_z", "registers", "static_shared_bytes", "dynamic_shared_bytes")
+Place = npt.NDArray[np.int32]
 JOINED = ("device", "start_ns", "end_ns", "stream", "process", "call", "thread", "path", "path_by")
 
 
@@ -118,7 +120,7 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
     """
     shelf = trace.shelf
     trace.frame("strings")  # all is read on this thread; others ask for these too
-    with aside(shelf.at_once) as begin:  # what is read is put in order while more is read
+    with aside(shelf.at_once) as begin:  # what is read is put in order while more is read: what takes longest first
         rows = {name: trace.narrow(name, KEPT_WIDE) for name in GPU_TABLES}
         runs = {name: _device_runs(frame) for name, frame in rows.items()}
         devices, keys = find_devices(trace, {name: rows[name][heads] for name, heads in runs.items()})
@@ -183,11 +185,10 @@ def _by_device(frame: pl.DataFrame, heads: Index, keys: pl.DataFrame, shelf: She
     """Add ``device`` (NULL: none) and sort by device and start: what is equal stays in the order it had."""
     key = frame.select("process", "ordinal")[heads].with_columns(pl.col("ordinal").cast(pl.Int64))
     found = key.join(keys, on=key.columns, how="left", maintain_order="left", nulls_equal=True)["device"]
-    row = np.repeat(np.arange(heads.size), np.diff(heads, append=frame.height))
-    device = found.gather(row)
-    numbers = filled(found, -1) + 1
-    count = int(numbers.max(initial=0)) + 1
-    code = numbers.astype(np.min_scalar_type(count))[row]
+    rows, number = np.diff(heads, append=frame.height), filled(found, -1)
+    device = masked("device", np.repeat(number, rows), np.repeat(given(found), rows))
+    count = int(number.max(initial=-1)) + 2
+    code = np.repeat((number + 1).astype(np.min_scalar_type(count)), rows)
     order, _ = by_start(code, count, filled(frame["start_ns"]))
     frame = frame.with_columns(device)
     return frame if order is None else shelf.reorder(frame, order)
@@ -199,28 +200,34 @@ def _has_times() -> pl.Expr:
     return (start.is_not_null() & end.is_not_null() & (start > 0) & (end >= start)).fill_null(False)
 
 
-def _with_paths(calls: Calls, wanted: pl.Series, ranges: Ranges, shelf: Shelf) -> tuple[pl.DataFrame, pl.Series]:
-    """The calls that sent work, with their path; and for every call its row among these (NULL: it sent none)."""
+def _with_paths(calls: Calls, wanted: pl.Series, ranges: Ranges, shelf: Shelf) -> tuple[pl.DataFrame, Place]:
+    """The calls that sent work, with their path; and for every call that did its row among these."""
     sends = np.zeros(calls.height, np.bool_)
     sends[wanted.drop_nulls().to_numpy()] = True
     rows = np.flatnonzero(sends)
-    place = np.full(calls.height, -1, np.int32)
-    place[rows] = np.arange(rows.size)
+    place = np.cumsum(sends, dtype=np.int32)
+    place -= 1
+    parts = 1 if rows.size < WORTH_A_THREAD else 2 * -(-rows.size // (2 * PIECE_ROWS))  # as much for either core
+    step = -(-rows.size // parts)
 
     def piece(low: int) -> pl.DataFrame:
-        sent = calls.at(rows[low : low + PIECE_ROWS])
-        return sent.select("thread", "does", "callchain", api="name").hstack(attribute(sent, ranges))
+        mine = rows[low : low + step]
+        thread = pl.Series("thread", np.repeat(calls.threads, np.diff(np.searchsorted(mine, calls.bounds))))
+        sent = calls.frame.select("start_ns", "callchain", api="name")[mine].insert_column(0, thread)
+        does = calls.does(mine).rename("does")
+        return sent.select("thread", does, "callchain", "api").hstack(attribute(sent, ranges))
 
-    pieces = in_order(piece, range(0, max(rows.size, 1), PIECE_ROWS), shelf.at_once)
-    return shelf.keep(pieces), masked("place", place, place >= 0)
+    pieces = in_order(piece, range(0, max(rows.size, 1), max(step, 1)), shelf.at_once)
+    return shelf.keep(pieces), place
 
 
-def _gathered(sent: pl.DataFrame, place: pl.Series, call: pl.Series, shelf: Shelf) -> pl.DataFrame:
+def _gathered(sent: pl.DataFrame, place: Place, call: pl.Series, shelf: Shelf) -> pl.DataFrame:
     """The sending call's columns for each operation, NULL where it has none."""
 
     def pieces() -> Iterator[pl.DataFrame]:
         for part in shelf.parts(call.len()):
-            row = place.gather(call[part])
+            mine = call[part]
+            row = masked("row", place[filled(mine)], given(mine)) if place.size else mine  # where all are NULL
             yield sent.select(pl.all().gather(row)).with_columns(
                 pl.col("path").fill_null(0), pl.col("path_by").fill_null(NO_RANGE), pl.col("range").fill_null(-1)
             )

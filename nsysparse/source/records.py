@@ -22,7 +22,7 @@ Numbers = npt.NDArray[np.signedinteger[Any]]
 
 WORD = 8  # bytes of the longest integer
 WIDEST = 248  # bytes of values that are copied side by side; what lies beyond is fetched row by row
-SLAB_ROWS = (1_024, 256)  # a slab of fewer rows costs more than fetching them one by one: single bytes; longer ones
+SLAB_ROWS = (256, 128)  # a slab of fewer rows costs more than fetching them one by one: single bytes; longer ones
 PATTERN_ROWS = 8  # with fewer rows a pattern it is not worth to put them together
 MOST_PATTERNS = 1 << 16
 SLOTS = 18  # bits of a hash of a pattern
