@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from nsysparse.integrity.check import Check, Hole, Status, Verdict
 from nsysparse.integrity.clocks import check_clocks
 from nsysparse.integrity.diagnostics import check_diagnostics, check_event_count
 from nsysparse.integrity.export import check_export, check_file, check_texts
 from nsysparse.integrity.graphs import check_graphs
-from nsysparse.integrity.loss import Sending, check_empty_ranges, check_id_jumps, check_missing_rows, check_tail
+from nsysparse.integrity.loss import (
+    Sending,
+    check_empty_ranges,
+    check_id_jumps,
+    check_missing_rows,
+    check_tail,
+    count_calls,
+)
 from nsysparse.joins.work import Work
+from nsysparse.side_by_side import aside
 from nsysparse.source import Trace
 
 __all__ = ["Check", "Hole", "Status", "Verdict", "begin_checking", "check_recording"]
@@ -38,10 +47,12 @@ def begin_checking(trace: Trace, work: Work) -> Callable[[], Verdict]:
     )
 
     def finish() -> Verdict:
-        jumps, sending = check_id_jumps(work), Sending.of(work)
-        missing = check_missing_rows(work, sending)
-        return Verdict(
-            (*of_trace, missing, jumps, check_empty_ranges(work, sending, jumps.holes), check_tail(work, sending))
-        )
+        with aside(trace.shelf.at_once) as begin:
+            jumping = begin(partial(check_id_jumps, work))
+            sending = Sending.of(work)
+            missing, tail = check_missing_rows(work, sending), check_tail(work, sending)
+            held = count_calls(work, sending)
+            jumps = jumping()
+        return Verdict((*of_trace, missing, jumps, check_empty_ranges(held, jumps.holes), tail))
 
     return finish

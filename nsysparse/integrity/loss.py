@@ -18,8 +18,9 @@ from nsysparse.accounting.grouping import number_rows
 from nsysparse.integrity.check import Check, Hole, Status
 from nsysparse.intervals import Intervals
 from nsysparse.joins.calls import WORK, Calls
-from nsysparse.joins.order import by_start, rows_by
+from nsysparse.joins.order import by_start, count_codes, rows_by
 from nsysparse.joins.work import GPU_TABLES, Work
+from nsysparse.side_by_side import side_by_side, worth_at_once
 
 JUMP_SUSPECT = 2_049  # largest seen in public exports of unknown completeness
 JUMP_CERTAIN = 8_192  # calls that nsys skips explain no gap of this size
@@ -30,6 +31,8 @@ TAIL_RATIO = 0.05  # of the recording, between the last GPU operation and the la
 MISSING_RATIO = 0.01  # of work calls without a GPU row, from which the recording is called incomplete
 NO_OP_NS = 1_000  # a copy or memset that returns sooner had nothing to do: sending one takes longer
 BESIDE = 2  # calls in a row without a GPU row, between calls that have theirs, that no lost buffer explains
+FEW = 1 << 20  # numbers up to which each is counted in its place, and nothing is sorted
+THREADS_AT_ONCE = 2  # whose calls are looked for
 
 
 @dataclass(frozen=True)
@@ -218,15 +221,24 @@ def _jumps(calls: Calls) -> tuple[int | None, pl.DataFrame]:
     return largest, found.sort("jump", "start_ns", descending=[True, False])
 
 
-def check_empty_ranges(work: Work, sending: Sending, jumps: tuple[Hole, ...]) -> Check:
-    """Runs of NVTX ranges without a call, where their siblings hold the same number each."""
-    title = "NVTX ranges with their calls"
+def count_calls(work: Work, sending: Sending) -> pl.DataFrame:
+    """The finished push/pop ranges, with the number of ``calls`` that begin in each and send work."""
     every = work.ranges.frame
     meant = every["push_pop"] & every["finished"]
     ranges = every.select(_OF_RANGES) if meant.all() else every.select(_OF_RANGES).filter(meant)
+    return ranges.with_columns(calls=pl.Series(_calls_inside(ranges, work, sending)))
+
+
+def check_empty_ranges(ranges: pl.DataFrame, jumps: tuple[Hole, ...]) -> Check:
+    """Runs of NVTX ranges without a call, where their siblings hold the same number each.
+
+    Args:
+        ranges: What :func:`count_calls` returns.
+        jumps: Where correlation ids jump.
+    """
+    title = "NVTX ranges with their calls"
     if not ranges.height:
         return Check("empty_ranges", title, Status.NOT_APPLICABLE, "No finished NVTX range was recorded.", {})
-    ranges = ranges.with_columns(calls=pl.Series(_calls_inside(ranges, work, sending)))
     runs = _believable(_suspicious_runs(ranges), jumps)
     if not runs.height:
         return Check("empty_ranges", title, Status.OK, "No run of NVTX ranges lacks the calls its siblings hold.", {})
@@ -269,15 +281,20 @@ _OF_RANGES = ("thread", "path", "start_ns", "end_ns", "label", "process")
 
 
 def _calls_inside(ranges: pl.DataFrame, work: Work, sending: Sending) -> npt.NDArray[np.int32]:
-    """Calls that start inside each range on its thread; a binary search a thread."""
+    """Calls that start inside each range on its thread; a binary search a thread, some threads at a time."""
     counts = np.zeros(ranges.height, np.int32)
     begins, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
-    for thread, rows in rows_by(ranges["thread"]):
+
+    def count(of_thread: tuple[int, slice | Numbers]) -> None:
+        thread, rows = of_thread
         mine = work.calls.rows_of(thread)
         starts = work.calls.start[mine][sending.calls[mine]]
         if starts.size:
             low = np.searchsorted(starts, begins[rows], side="left")
             counts[rows] = np.searchsorted(starts, ends[rows], side="right") - low
+
+    by_thread = list(rows_by(ranges["thread"]))
+    side_by_side(count, by_thread, worth_at_once(len(by_thread), ranges.height, THREADS_AT_ONCE))
     return counts
 
 
@@ -333,7 +350,13 @@ def _mixed(ranges: pl.DataFrame) -> tuple[Numbers, Numbers, pl.DataFrame]:
 def _typical(group: Numbers, calls: npt.NDArray[np.int32], n: int) -> tuple[Numbers, Numbers]:
     """The number of calls that most ranges of each group hold, of equally many the smallest, and how many do."""
     base = int(calls.max(initial=0)) + 1
-    key, count = np.unique(group * base + calls, return_counts=True)  # by group, then by number of calls
+    code = group * base + calls
+    if n * base <= FEW:
+        numbers = count_codes(code, n * base)
+        key = np.flatnonzero(numbers)  # by group, then by number of calls
+        count = numbers[key]
+    else:
+        key, count = np.unique(code, return_counts=True)
     typical, most = np.zeros(n, np.int64), np.zeros(n, np.int64)
     np.maximum.at(most, key // base, count)
     usual = np.flatnonzero(count == most[key // base])[::-1]
