@@ -138,7 +138,8 @@ def command(
         raise UsageError("both --requests and --request-range were given", "give one of them")
     peak = None if link_peak is None else link_peak * 1e9
     settings = gather_settings(thresholds, Path.cwd())
-    resolve(all_thresholds(), settings)  # an unknown name is refused before anything is read
+    if settings:
+        resolve(all_thresholds(), settings)  # an unknown name is refused before anything is read
     options = Options(
         window, devices, request_range, requests, whole_names, peak, call_paths=not no_call_paths, settings=settings
     )
@@ -148,8 +149,8 @@ def command(
         check_target(target, force, trace, make_folder)
     with progress_line(trace.name) as progress:
         with open_trace(trace, cache, progress, memory_limit) as opened:
-            # Templates and charts are loaded while other threads read; the import below says what went wrong with it.
-            Thread(target=_load_rendering, daemon=True).start()
+            # Rules, templates and charts are loaded while other threads read; who uses them says what went wrong.
+            Thread(target=_load_ahead, daemon=True).start()
             analysis = analyze(opened, options, progress)
             crosscheck = None if census is None else compare(opened, analysis, census, after, marks)
             note_cache_problem(opened)
@@ -174,8 +175,9 @@ def _render(analysis: Analysis, top: int, crosscheck: Crosscheck | None) -> tupl
     return render_report(analysis, top, crosscheck), to_json(analysis, crosscheck=crosscheck)
 
 
-def _load_rendering() -> None:
+def _load_ahead() -> None:
     with contextlib.suppress(Exception):
+        importlib.import_module("nsysparse.rules").load_rules()
         importlib.import_module("nsysparse.report")
 
 
