@@ -4,8 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 TRACE := llama_default
 SIZES ?= 20000 100000
+LOWEST := .venv-lowest
+OF_FIGURES := tests/rules tests/test_real_traces.py tests/test_stats_oracle.py tests/test_calls.py tests/test_pages.py
 
-.PHONY: demo test lint bench bench-compare clean
+.PHONY: demo test lint lowest bench bench-compare clean
 
 # The main job on a real recording: a llama.cpp server that saved 90 MB of state for each of 16 requests.
 demo: $(VENV)/.run
@@ -20,6 +22,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The figures once more, with the oldest libraries that pyproject.toml allows.
+lowest: $(LOWEST)/.dev
+	$(LOWEST)/bin/python -m pytest -n auto $(OF_FIGURES)
 
 # Whole commands as processes on generated recordings; SIZES="1000000 5000000 20000000" for the real thing.
 bench: $(VENV)/.dev
@@ -38,5 +44,11 @@ $(VENV)/.dev: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.run
 
+$(LOWEST)/.dev: pyproject.toml
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -c "from pip._vendor import tomli as tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" | sed 's/>=/==/' > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/lowest.txt -e '.[dev]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) out dist .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LOWEST) out dist .mypy_cache .ruff_cache

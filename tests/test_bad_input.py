@@ -344,7 +344,10 @@ def test_no_space_for_the_output(limit: int, export: Path, tmp_path: Path) -> No
 # --- options ---
 
 VALUES = [
-    *(("--window", v) for v in ("", "5", "abc", "3..1", "1s..1s", "900s..", "..1ns", "nvtx:(", "nvtx:no such range")),
+    *(
+        ("--window", v)
+        for v in ("", "5", "abc", "3..1", "1s..1s", "900s..", "900s..901s", "..1ns", "nvtx:(", "nvtx:no such range")
+    ),
     *(("--window", v) for v in ("request:0", "request:5", "request:x", "request:²", "request:" + "9" * 5000)),
     *(("--window", v) for v in ("9" * 25 + "s..", "1..." + "9" * 400, "1e5..2e5", "-1..2", "1..2..3", "whole ")),
     *(("--device", v) for v in ("x", "7", "-1", "9" * 30, "1.5")),

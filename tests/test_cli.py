@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import time
@@ -104,7 +105,7 @@ def test_info(cli: CommandLine, export: Path) -> None:
         "  0: GPU 0 (NVIDIA L4) (process 70001, 70002)",
         "            17  kernels",
         "            23  memory copies",
-        "  stacks of CUDA calls: --cudabacktrace=all (the code behind each copy)",
+        "  stack frames of CUDA calls: --cudabacktrace=all (the code behind each copy)",
         "100.0% of operations, 100.0% of time  have the API call that sent them",
         "Integrity: ok",
     ):
@@ -139,7 +140,8 @@ def test_exit_status_of_findings(
     finding = Finding("fake", Severity.MEDIUM, "high", 0, "a title", "a detail", "a remedy", 1000)
     find(monkeypatch, finding)
     done = cli("analyze", export, "--fail-on", fail_on)
-    assert (done.code, done.err) == (code, "")
+    named = f"Failed, as --fail-on {fail_on} asks: [medium] a title\n" if code else ""
+    assert (done.code, done.err) == (code, named)
     assert "[medium] a title\n    a detail\n    What to do: a remedy" in done.out
     assert sorted(p.name for p in cli.folder.iterdir()) == ["trace.html", "trace.json"]  # written all the same
 
@@ -298,3 +300,36 @@ def test_the_progress_line_shows_names_as_they_are(monkeypatch: pytest.MonkeyPat
 
 def test_no_progress_line_without_a_terminal(cli: CommandLine, export: Path) -> None:
     assert cli("info", export).err == ""
+
+
+@pytest.mark.parametrize("command", [["analyze", "--force"], ["stats"], ["query", "copies/by_kind"], ["info"]])
+def test_what_nobody_reads_is_no_finding(command: list[str], export: Path, tmp_path: Path) -> None:
+    """A closed pipe ends a command as SIGPIPE ends others: 1 would say that something was found."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    name, *options = command
+    done = subprocess.run(
+        [sys.executable, "-m", "nsysparse", name, str(export), *options],
+        cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert done.returncode == 141
+    assert done.stderr == ""
+    assert {f.suffix for f in tmp_path.iterdir()} == ({".html", ".json"} if name == "analyze" else set())
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_full_terminal_is_said_plainly(export: Path, tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "nsysparse", "info", str(export)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: no space is left where output goes\nHint: ")
+
+
+def test_what_fails_is_named(cli: CommandLine, export: Path) -> None:
+    done = cli("analyze", export, "--fail-on", "info")
+    findings = json.loads((cli.folder / "trace.json").read_text())["findings"]
+    assert done.code == 1
+    assert findings
+    assert len(re.findall(r"^Failed, as --fail-on info asks: \[\w+\] ", done.err, re.M)) == len(findings)

@@ -13,7 +13,7 @@ from nsysparse.accounting.requests import _Owner
 from nsysparse.joins.calls import Calls
 from nsysparse.joins.ranges import BY_THREAD, IN_TIME
 
-THREADS = (3, 7)
+THREADS = (3, 5, 7)
 CALLS = st.lists(st.tuples(st.sampled_from(THREADS), st.integers(0, 30)), min_size=1, max_size=20).map(sorted)
 RANGES = st.lists(st.tuples(st.sampled_from(THREADS), st.integers(0, 30), st.integers(0, 8)), max_size=6)
 
@@ -27,9 +27,10 @@ def around(ranges, thread, instant):
 @given(CALLS, RANGES, st.data())
 def test_request_of_each_operation(calls, ranges, data):
     start = [s for _, s in calls]
-    bounds = np.searchsorted([t for t, _ in calls], [*THREADS, 99])
+    threads = sorted({t for t, _ in calls})  # a thread may have requests and no call
+    bounds = np.searchsorted([t for t, _ in calls], [*threads, 99])
     work = SimpleNamespace(
-        calls=Calls(pl.DataFrame({"start_ns": start}), np.array(THREADS), bounds),
+        calls=Calls(pl.DataFrame({"start_ns": start}), np.array(threads), bounds),
         ranges=SimpleNamespace(frame=pl.DataFrame({"thread": [7, 3]})),
     )
     requests = pl.DataFrame(

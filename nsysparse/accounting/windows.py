@@ -180,7 +180,7 @@ def choose_window(asked: str | None, offered: dict[str, Window], repeats: Repeat
         return _range_window(asked, work)
     if asked.startswith("request:"):
         return _request_window(asked, repeats)
-    return _time_window(asked, offered["whole"])
+    return _time_window(asked, offered["whole"], work)
 
 
 def check_form(asked: str) -> None:
@@ -218,13 +218,21 @@ def _time_bounds(asked: str) -> tuple[int | None, int | None]:
     return start, end
 
 
-def _time_window(asked: str, whole: Window) -> Window:
+def _time_window(asked: str, whole: Window, work: Work) -> Window:
     low, high = _time_bounds(asked)
     start, end = whole.start_ns if low is None else low, whole.end_ns if high is None else high
-    if end <= start:
+    if end <= start or not _recorded_in(start, end, whole, work):
         known = f"its GPU work lies between {whole.start_ns / 1e9:.6f}s and {whole.end_ns / 1e9:.6f}s"
         raise UsageError(f"the window '{asked}' holds none of this recording", known)
     return Window(asked, start, end, "given by the user")
+
+
+def _recorded_in(start: int, end: int, whole: Window, work: Work) -> bool:
+    """Whether anything was recorded in a window: work of the device, or calls, for these may be for another device."""
+    if start < whole.end_ns and end > whole.start_ns:
+        return True
+    calls = work.calls
+    return not calls.height or bool(start < calls.end.max() and end > calls.start.min())
 
 
 def parse_time(text: str) -> int | None:

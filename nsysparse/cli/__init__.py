@@ -6,13 +6,14 @@ This package is the only place that prints or exits.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import importlib
 import io
 import os
 import signal
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -38,6 +39,7 @@ COMMANDS = {
 # Objects made before Python looks for unused cycles: by default it looks 200 times while libraries are loaded, and
 # hardly finds any.
 OBJECTS = 200_000
+CLOSED_PIPE = 141  # as a shell says it of what SIGPIPE ended
 
 
 class LazyGroup(click.Group):
@@ -54,6 +56,16 @@ class LazyGroup(click.Group):
         command = importlib.import_module(f"nsysparse.cli.{COMMANDS[cmd_name][0]}").command
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; where nobody reads what it prints any more, end as the system ends others then."""
+        try:
+            return super().invoke(ctx)
+        except (BrokenPipeError, SystemExit) as end:  # click and rich would exit with 1: that something was found
+            if not isinstance(end, BrokenPipeError) and not isinstance(end.__context__, BrokenPipeError):
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(CLOSED_PIPE) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the overview from the table, without importing the commands."""
@@ -124,9 +136,6 @@ def main() -> NoReturn:
         _refuse(error)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
     except NsysparseError as error:
         if debug:
             raise
@@ -136,6 +145,8 @@ def main() -> NoReturn:
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            fail(NsysparseError("no space is left where output goes", "free some, or write elsewhere"))
         text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         fail(NsysparseError(f"internal error: {text}", "run again with --debug in front and report what it prints"))
 

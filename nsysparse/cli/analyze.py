@@ -236,9 +236,9 @@ def _summarize(analysis: Analysis, crosscheck: Crosscheck | None) -> None:
     for finding in shown:
         click.echo(f"\n[{finding.severity.name.lower()}] {cell(finding.title, '')}\n    {cell(finding.detail, '')}")
         click.echo(f"    What to do: {cell(finding.remedy, '')}")
-    if more := len(analysis.findings) - len(shown):
-        are = "finding for information is" if more == 1 else "findings for information are"
-        click.echo(f"\n{more} more {are} in the report.")
+    if rest := len(analysis.findings) - len(shown):
+        are = "finding for information is" if rest == 1 else "findings for information are"
+        click.echo(f"\n{rest} {'more ' if shown else ''}{are} in the report.")
     click.echo("")
     if crosscheck is not None:
         click.echo(f"Census: {cell(crosscheck.summary, '')}\n")
@@ -251,5 +251,10 @@ def _status(analysis: Analysis, fail_on: str) -> int:
     if fail_on == "never":
         return 0
     if fail_on == "incomplete":
-        return int(analysis.integrity.status is Status.INCOMPLETE)
-    return int(any(f.severity >= Severity[fail_on.upper()] for f in analysis.findings))
+        failed = [analysis.integrity.summary] if analysis.integrity.status is Status.INCOMPLETE else []
+    else:
+        least = Severity[fail_on.upper()]
+        failed = [f"[{f.severity.name.lower()}] {f.title}" for f in analysis.findings if f.severity >= least]
+    for what in failed:
+        click.echo(f"Failed, as --fail-on {fail_on} asks: {cell(what, '')}", err=True)
+    return int(bool(failed))

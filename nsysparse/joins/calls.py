@@ -101,11 +101,10 @@ class Calls:
         return words.gather(np.flatnonzero(number))
 
     def rows_of(self, thread: int) -> slice:
-        """The rows of a thread's calls."""
+        """The rows of a thread's calls; where it made none, an empty slice at the place where they would be."""
         place = int(np.searchsorted(self.threads, thread))
-        if place == self.threads.size or self.threads[place] != thread:
-            return slice(0, 0)
-        return slice(int(self.bounds[place]), int(self.bounds[place + 1]))
+        there = place < self.threads.size and self.threads[place] == thread
+        return slice(int(self.bounds[place]), int(self.bounds[place + there]))
 
     def waiting(self, thread: int) -> Index:
         """The rows of a thread's calls that wait."""

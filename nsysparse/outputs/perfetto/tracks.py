@@ -8,7 +8,7 @@ import polars as pl
 
 from nsysparse.errors import UsageError
 
-INSTALL = "pip install 'nsysparse[perfetto]'"
+INSTALL = "pip install perfetto"
 
 
 def load_messages() -> Any:
