@@ -40,7 +40,7 @@ def sm_fill(kernels: pl.DataFrame, device: dict[str, Any]) -> pl.Series:
         Float64 between 0 and 1; NULL where the launch shape or a limit is unknown.
     """
     limits = [float(device.get(c) or 0) for c in ("sm_count", "warp_threads", "sm_warps", "sm_blocks")]
-    if not all(limits):
+    if not all(limit > 0 for limit in limits):
         return pl.Series("sm_fill", [None] * kernels.height, pl.Float64)
     sms, warp_threads, sm_warps, sm_blocks = limits
     registers, shared = device.get("sm_registers"), device.get("sm_shared_bytes")
@@ -49,7 +49,7 @@ def sm_fill(kernels: pl.DataFrame, device: dict[str, Any]) -> pl.Series:
     room = np.minimum(np.floor(sm_warps / warps), sm_blocks)
     with np.errstate(divide="ignore"):  # what takes nothing, or is not known, has room without end
         if registers:
-            a_warp = np.ceil(filled(kernels["registers"]) * warp_threads / REGISTER_UNIT) * REGISTER_UNIT
+            a_warp = np.ceil(filled(kernels["registers"]).clip(0) * warp_threads / REGISTER_UNIT) * REGISTER_UNIT
             held = np.floor(np.floor(registers / a_warp) / WARP_UNIT) * WARP_UNIT
             room = np.minimum(room, np.floor(held / warps))
         if shared:
@@ -72,7 +72,7 @@ def _shared(kernels: pl.DataFrame, reserved: int) -> Numbers:
     """Shared memory that a block of each kernel takes, bytes; 0 where it is not known."""
     parts = [kernels["static_shared_bytes"], kernels["dynamic_shared_bytes"]]
     used: Numbers = np.add(*(filled(part) for part in parts), dtype=np.float64) + reserved
-    used = np.ceil(used / SHARED_UNIT) * SHARED_UNIT
+    used = np.ceil(used.clip(0) / SHARED_UNIT) * SHARED_UNIT
     if any(part.null_count() for part in parts):
         used *= given(parts[0]) & given(parts[1])
     return used

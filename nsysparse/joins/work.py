@@ -207,7 +207,7 @@ def _with_paths(calls: Calls, wanted: pl.Series, ranges: Ranges, shelf: Shelf) -
     rows = np.flatnonzero(sends)
     place = np.cumsum(sends, dtype=np.int32)
     place -= 1
-    parts = 1 if rows.size < WORTH_A_THREAD else 2 * -(-rows.size // (2 * PIECE_ROWS))  # as much for either core
+    parts = 1 if rows.size <= WORTH_A_THREAD else 2 * -(-rows.size // (2 * PIECE_ROWS))  # as much for either core
     step = -(-rows.size // parts)
 
     def piece(low: int) -> pl.DataFrame:
