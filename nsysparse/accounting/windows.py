@@ -221,18 +221,18 @@ def _time_bounds(asked: str) -> tuple[int | None, int | None]:
 def _time_window(asked: str, whole: Window, work: Work) -> Window:
     low, high = _time_bounds(asked)
     start, end = whole.start_ns if low is None else low, whole.end_ns if high is None else high
-    if end <= start or not _recorded_in(start, end, whole, work):
+    if end <= start or start >= _last_recorded(whole, work):
         known = f"its GPU work lies between {whole.start_ns / 1e9:.6f}s and {whole.end_ns / 1e9:.6f}s"
         raise UsageError(f"the window '{asked}' holds none of this recording", known)
     return Window(asked, start, end, "given by the user")
 
 
-def _recorded_in(start: int, end: int, whole: Window, work: Work) -> bool:
-    """Whether anything was recorded in a window: work of the device, or calls, for these may be for another device."""
-    if start < whole.end_ns and end > whole.start_ns:
-        return True
-    calls = work.calls
-    return not calls.height or bool(start < calls.end.max() and end > calls.start.min())
+def _last_recorded(whole: Window, work: Work) -> int:
+    """The end of what was recorded: a device that has no work any more idles while others and the host go on."""
+    if not work.calls.height and not work.ranges.frame.height:
+        return FOREVER  # nothing of the host says how long others went on
+    ranges = work.ranges.frame.select(pl.col("end_ns").filter("finished").max()).item()
+    return max(whole.end_ns, int(work.calls.end.max(initial=0)), ranges or 0)
 
 
 def parse_time(text: str) -> int | None:
