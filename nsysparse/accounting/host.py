@@ -148,7 +148,7 @@ def _by_kind(calls: Calls, thread: int, window: Window) -> tuple[int, list[int],
     low, high = window.start_ns, window.end_ns
     mine = calls.rows_of(thread)
     near = rows_near(calls.start[mine], calls.end[mine], low, high)
-    start, end, does = calls.start[mine][near], calls.end[mine][near], calls.does(mine).to_physical().to_numpy()[near]
+    start, end, does = calls.start[mine][near], calls.end[mine][near], calls.does(mine)[near]
     if (start[1:] >= end[:-1]).all():  # no call inside another: what they took adds up
         took = end - start
         before, within = int(np.searchsorted(start, low)), int(np.searchsorted(end, high))  # both ascend
@@ -273,11 +273,7 @@ class Activity:
             overhead = union_of_rows(self._overheads.filter(mine))
         if thread in self._os_rows:
             os_runtime = union_of_rows(self._osrt.select("start_ns", "end_ns")[self._os_rows[thread]])
-        start, end, activity = (
-            calls.start[rows],
-            calls.end[rows],
-            _ACTIVITY.take(calls.does(rows).to_physical().to_numpy()),
-        )
+        start, end, activity = calls.start[rows], calls.end[rows], _ACTIVITY.take(calls.does(rows))
         apart = (start[1:] >= end[:-1]).all()  # no call inside another, as it mostly is: no two share an instant
         if apart and not len(overhead) and not len(os_runtime):
             return Stretches(start, end, activity)

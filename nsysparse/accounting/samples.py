@@ -11,7 +11,7 @@ import polars as pl
 from nsysparse import schema
 from nsysparse.accounting.host import thread_names
 from nsysparse.intervals import Intervals
-from nsysparse.joins.calls import FUNCTIONS, Calls
+from nsysparse.joins.calls import DOES, FUNCTIONS, Calls
 from nsysparse.joins.order import rows_by
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
@@ -74,9 +74,10 @@ def _within(
 ) -> npt.NDArray[np.bool_]:
     """Whether each sample fell inside such a call of its thread."""
     result, instants = np.zeros(samples.height, np.bool_), samples["time_ns"].to_numpy()
+    wanted = DOES.categories.to_list().index(does)
     for thread, rows in by_thread.items():
         mine = calls.rows_of(thread)
-        such = np.flatnonzero((calls.does(mine) == does).to_numpy()) + mine.start
+        such = np.flatnonzero(calls.does(mine) == wanted) + mine.start
         if such.size:
             result[rows] = Intervals.union_of(calls.start[such], calls.end[such]).contains(instants[rows])
     return result

@@ -84,14 +84,25 @@ class Calls:
         words = pl.DataFrame({"name": vocabulary(self["name"])})
         return words.select(does=does.otherwise(pl.lit(OTHER)).cast(DOES)).to_series()
 
-    def does(self, rows: Index | slice) -> pl.Series:
-        """What some calls are for, by their name: a key of FUNCTIONS or "other", an enumeration."""
-        return self._functions.gather(self["name"][rows].to_physical())
+    @cached_property
+    def _named(self) -> npt.NDArray[np.unsignedinteger[Any]]:
+        """Number of each call's name."""
+        return self["name"].to_physical().to_numpy()
+
+    @cached_property
+    def _done(self) -> npt.NDArray[np.uint8]:
+        """Number in DOES of what is called by each name."""
+        return self._functions.to_physical().to_numpy()
+
+    def does(self, rows: Index | slice) -> npt.NDArray[np.uint8]:
+        """What some calls are for, by their name: its number in DOES."""
+        does: npt.NDArray[np.uint8] = self._done[self._named[rows]]
+        return does
 
     def doing(self, *functions: str) -> pl.Series:
         """Whether each call is for one of these; see :meth:`does`."""
         wanted = self._functions.cast(pl.String).is_in(functions).to_numpy()
-        return pl.Series("does", wanted[self["name"].to_physical().to_numpy()])
+        return pl.Series("does", wanted[self._named])
 
     @property
     def names(self) -> pl.Series:
@@ -128,7 +139,8 @@ class Calls:
             threads = self.threads[np.searchsorted(self.bounds, rows, side="right") - 1]
         if self.numbers is not None:
             number = self.numbers.gather(number)
-        return self.frame[rows].select(number.alias("call"), pl.all(), self.does(rows), pl.Series("thread", threads))
+        does = pl.lit(pl.Series("does", self.does(rows))).cat.to(DOES)
+        return self.frame[rows].select(number.alias("call"), pl.all(), does, pl.Series("thread", threads))
 
     def of(self, *threads: int) -> pl.DataFrame:
         """The calls of one thread or of several, as :meth:`at` gives them."""

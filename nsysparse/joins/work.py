@@ -16,7 +16,7 @@ import polars as pl
 
 from nsysparse import schema
 from nsysparse.joins.api import make_calls, read_api
-from nsysparse.joins.calls import Calls, find_calls
+from nsysparse.joins.calls import DOES, Calls, find_calls
 from nsysparse.joins.devices import find_devices, name_peers
 from nsysparse.joins.order import by_start
 from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, make_ranges
@@ -214,7 +214,7 @@ def _with_paths(calls: Calls, wanted: pl.Series, ranges: Ranges, shelf: Shelf) -
         mine = rows[low : low + step]
         thread = pl.Series("thread", np.repeat(calls.threads, np.diff(np.searchsorted(mine, calls.bounds))))
         sent = calls.frame.select("start_ns", "callchain", api="name")[mine].insert_column(0, thread)
-        does = calls.does(mine).rename("does")
+        does = pl.Series("does", calls.does(mine)).cat.to(DOES)
         return sent.select("thread", does, "callchain", "api").hstack(attribute(sent, ranges))
 
     pieces = in_order(piece, range(0, max(rows.size, 1), max(step, 1)), shelf.at_once)
