@@ -108,7 +108,7 @@ class Calls:
     def names(self) -> pl.Series:
         """The functions that were called, in the order of the alphabet."""
         words = vocabulary(self["name"])
-        number = count_codes(self["name"].to_physical().to_numpy(), words.len())
+        number = count_codes(self._named, words.len())
         return words.gather(np.flatnonzero(number))
 
     def rows_of(self, thread: int) -> slice:
@@ -183,7 +183,7 @@ class Calls:
         pageable = (pl.col("src_kind") == schema.PAGEABLE) | (pl.col("dst_kind") == schema.PAGEABLE)
         sent = copies.filter(pageable)["call"].drop_nulls().to_numpy()
         asynchronous = vocabulary(self["name"]).str.contains("Async").to_numpy()
-        blocks = ~asynchronous[self["name"].to_physical().to_numpy()]
+        blocks = ~asynchronous[self._named]
         blocks[sent] = True
         # A graph launch that holds a pageable copy does not wait for it: only a copy call does.
         waits = self.doing("synchronize") | (self.doing("copy") & pl.Series(blocks))
