@@ -11,18 +11,22 @@ import polars as pl
 
 from nsysparse._version import __version__
 from nsysparse.accounting.device import Common, DeviceAccount, Options, account_for
+from nsysparse.accounting.host import Activity
+from nsysparse.accounting.timed import Timed, time_device
 from nsysparse.coverage import measure_coverage
 from nsysparse.errors import UsageError
 from nsysparse.findings import Finding, Outcome, rank
 from nsysparse.flamegraph import CallPaths, read_call_path_tables, weigh_call_paths
 from nsysparse.integrity import Verdict, begin_checking, check_recording
 from nsysparse.integrity.export import META_TABLES
+from nsysparse.joins.needed import keep_needed
 from nsysparse.joins.work import GPU_TABLES, Work, load_work
 from nsysparse.memory import give_back
 from nsysparse.recorded import Recorded, list_recorded
 from nsysparse.rules import RuleRun, run_rules
 from nsysparse.side_by_side import LARGE_AT_ONCE, aside, large, side_by_side, worth_at_once
 from nsysparse.source import Trace
+from nsysparse.stacks.attribution import attribute_stacks
 from nsysparse.stacks.load import Stacks, load_stacks
 from nsysparse.verdict import state_verdict
 
@@ -36,7 +40,8 @@ class Analysis:
     Attributes:
         trace: Facts of the file: ``name``, ``kind``, ``size_bytes``, ``release``, ``schema``, ``session_start_utc_ns``.
         options: What was asked for.
-        work: The joined recording, as :meth:`nsysparse.joins.work.Work.accounted` leaves it.
+        work: The joined recording, as :func:`nsysparse.joins.needed.keep_needed` and
+            :meth:`nsysparse.joins.work.Work.accounted` leave it.
         devices: One account a device, in the order of their numbers.
         integrity: Whether the recording can be trusted.
         coverage: See :func:`nsysparse.coverage.measure_coverage`.
@@ -44,8 +49,9 @@ class Analysis:
         outcomes: What every rule said.
         lost: Who is to blame for each device's time without a kernel, see :class:`nsysparse.rules.RuleRun`.
         verdict: Two or three sentences with the numbers that matter.
+        stacks: Call stacks and samples.
+        behind: The stack behind each call, see :func:`nsysparse.stacks.attribution.attribute_stacks`.
         call_paths: Who sent the work, weighed; None where it was not asked for.
-        stacks: The stacks behind them.
         version: Version of nsysparse.
     """
 
@@ -59,8 +65,9 @@ class Analysis:
     outcomes: tuple[Outcome, ...]
     lost: pl.DataFrame
     verdict: tuple[str, ...]
+    stacks: Stacks
+    behind: pl.DataFrame
     call_paths: CallPaths | None = None
-    stacks: Stacks | None = None
     version: str = __version__
 
     @property
@@ -88,12 +95,15 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     work = load_work(trace, options.whole_names)
     chosen = _choose(work, options)
     give_back()
-    integrity, stacks = _check(trace, work, options, progress)
+    integrity, stacks = _check(trace, work, progress)
     work = replace(work, calls=work.calls.without_ids())
-    accounts = _account(trace, work, chosen, options, integrity, progress)
+    behind = attribute_stacks(work, stacks)
+    timed = _time(trace, work, chosen, options, progress)
+    work, (behind,) = keep_needed(work, trace.shelf, behind)
+    accounts = _account(trace, work, timed, options, integrity, progress)
     work = work.accounted()
     give_back()
-    ruled, call_paths = _judge(trace, work, accounts, options, integrity, stacks, progress)
+    ruled, call_paths = _judge(trace, work, accounts, options, integrity, (stacks, behind), progress)
     return Analysis(
         trace_facts(trace),
         options,
@@ -105,51 +115,72 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
         ruled.outcomes,
         ruled.lost,
         tuple(state_verdict(accounts, work, integrity, rank(ruled.outcomes))),
-        call_paths,
         stacks,
+        behind,
+        call_paths,
     )
 
 
-def _check(trace: Trace, work: Work, options: Options, progress: Progress) -> tuple[Verdict, Stacks | None]:
-    """Check the recording, and read its stacks beside that; None where call paths are not asked for."""
+def _check(trace: Trace, work: Work, progress: Progress) -> tuple[Verdict, Stacks]:
+    """Check the recording, and read its stacks beside that."""
     progress("checking integrity")
     # What reads goes first: whether texts had to be repaired is said of what was read so far.
     finish = begin_checking(trace, work)
-    stacks = None
     with aside(trace.shelf.at_once) as begin:
         checked = begin(finish)
-        if options.call_paths:
-            progress("weighing call paths")
-            stacks = load_stacks(trace, work.calls)
-            progress("checking integrity")
+        progress("weighing call paths")
+        stacks = load_stacks(trace, work.calls)
+        progress("checking integrity")
         return checked(), stacks
+
+
+def _time(trace: Trace, work: Work, chosen: list[dict[str, Any]], options: Options, progress: Progress) -> list[Timed]:
+    """Find when every device was busy, some side by side; a device whose times are all missing is left out."""
+    activity = Activity(work, trace)
+
+    def time(row: dict[str, Any]) -> Timed | None:
+        progress(f"accounting for {row['label']}")
+        mine = time_device(row, options.window, work, activity)
+        if mine is None and options.devices:
+            raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
+        return mine and mine.put_on(trace.shelf)  # where every time on it is missing, the clock check says so
+
+    timed = [t for t in side_by_side(time, chosen, _at_once(trace, work)) if t is not None]
+    activity.forget()
+    return timed
 
 
 def _account(
     trace: Trace,
     work: Work,
-    chosen: list[dict[str, Any]],
+    timed: list[Timed],
     options: Options,
     integrity: Verdict,
     progress: Progress,
 ) -> list[DeviceAccount]:
     """Account for every device's time, some devices side by side."""
     common = Common(work, trace, integrity.hole)
+    is_large = large(work.devices.height, _operations(work))
 
-    def account(row: dict[str, Any]) -> DeviceAccount | None:
-        progress(f"accounting for {row['label']}")
-        mine = account_for(row, options, common)
-        if mine is None and options.devices:
-            raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
-        if large(work.devices.height, operations):
+    def account(mine: Timed) -> DeviceAccount:
+        progress(f"accounting for {mine.device['label']}")
+        made = account_for(mine, options, common).put_on(trace.shelf)
+        if is_large:
             give_back()
-        return mine and mine.put_on(trace.shelf)  # where every time on it is missing, the clock check says so
+        return made
 
-    operations = sum(getattr(work, t).height for t in GPU_TABLES)
-    at_once = worth_at_once(work.devices.height, operations, trace.shelf.at_once)
-    accounts = [a for a in side_by_side(account, chosen, at_once) if a is not None]
+    accounts = list(side_by_side(account, timed, _at_once(trace, work)))
     common.forget()
     return accounts
+
+
+def _operations(work: Work) -> int:
+    return sum(getattr(work, t).height for t in GPU_TABLES)
+
+
+def _at_once(trace: Trace, work: Work) -> int:
+    """How many devices are worked on at a time."""
+    return worth_at_once(work.devices.height, _operations(work), trace.shelf.at_once)
 
 
 def _judge(
@@ -158,26 +189,26 @@ def _judge(
     accounts: list[DeviceAccount],
     options: Options,
     integrity: Verdict,
-    stacks: Stacks | None,
+    stacks: tuple[Stacks, pl.DataFrame],
     progress: Progress,
 ) -> tuple[RuleRun, CallPaths | None]:
-    """Run the rules, and weigh the call paths beside them, where there are stacks."""
+    """Run the rules, and weigh the call paths beside them, where these are asked for."""
     call_paths = None
     room = Semaphore(LARGE_AT_ONCE)
     with aside(trace.shelf.at_once) as begin:
-        if stacks is not None:
+        if options.call_paths:
             progress("weighing call paths")
             read_call_path_tables(trace)  # what is left to do then only computes
 
             def weigh() -> CallPaths:
                 with room:
-                    return weigh_call_paths(work, accounts, trace, stacks=stacks)
+                    return weigh_call_paths(work, accounts, trace, *stacks)
 
             weighed = begin(weigh)
         give_back()
         progress("running rules")
-        ruled = run_rules(accounts, work, integrity, trace, options.settings, stacks, room)
-        if stacks is not None:
+        ruled = run_rules(accounts, work, integrity, trace, stacks, options.settings, room)
+        if options.call_paths:
             progress("weighing call paths")
             call_paths = weighed()
     return ruled, call_paths

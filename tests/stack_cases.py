@@ -97,7 +97,7 @@ def stacks_of(name: str) -> Stacks:
 
 def made(analysis: Analysis, trace: Trace, stacks: Stacks | None = None, **options: bool) -> Flame:
     """The flame graph of an analysis."""
-    return make_flame(analysis.work, analysis.devices, stacks or load_stacks(trace), trace, **options)
+    return make_flame(analysis.work, analysis.devices, stacks or load_stacks(trace), analysis.behind, trace, **options)
 
 
 @cache

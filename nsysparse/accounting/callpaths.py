@@ -23,7 +23,7 @@ from nsysparse.joins.ranges import IN_TIME, attribute
 from nsysparse.joins.work import Work
 from nsysparse.nulls import filled
 from nsysparse.source import Trace
-from nsysparse.stacks.attribution import attribute_stacks, program_threads
+from nsysparse.stacks.attribution import program_threads
 from nsysparse.stacks.folding import Folded
 from nsysparse.stacks.load import Stacks
 from nsysparse.stacks.payload import BY_SAMPLING
@@ -107,38 +107,38 @@ class Weighed:
 
     Attributes:
         rows: One row a distinct call path: KEY and a column a weight (see WEIGHTS).
-        calls: See :func:`nsysparse.stacks.attribution.attribute_stacks`.
         os_coverage: See :func:`nsysparse.accounting.osruntime.measure_os_stacks`.
         window: Earliest start and latest end of the devices' windows, ns.
         window_ns: Length of the devices' windows, added: what time weights are shares of.
     """
 
     rows: pl.DataFrame
-    calls: pl.DataFrame
     os_coverage: pl.DataFrame
     window: tuple[int, int]
     window_ns: int
 
 
-def weigh(work: Work, accounts: Sequence[DeviceAccount], stacks: Stacks, folded: Folded, trace: Trace) -> Weighed:
+def weigh(
+    work: Work, accounts: Sequence[DeviceAccount], stacks: Stacks, behind: pl.DataFrame, folded: Folded, trace: Trace
+) -> Weighed:
     """Group everything that the windows of some devices hold.
 
     Args:
         work: The whole recording.
         accounts: The devices.
         stacks: Its stacks.
-        folded: The same, folded.
+        behind: The stack behind each call, see :func:`nsysparse.stacks.attribution.attribute_stacks`.
+        folded: The stacks, folded.
         trace: The recording, for texts.
     """
-    attributed = attribute_stacks(work, stacks)
-    behind = _Behind.of(attributed)
+    of_calls = _Behind.of(behind)
     low = min((a.window.start_ns for a in accounts), default=0)
     high = max((a.window.end_ns for a in accounts), default=0)
     sent = pl.concat([_NOTHING_SENT, *(_sent_by_waiting(account) for account in accounts)])
     # One device at a time: what is held of it is then little, and in an analysis the rules run beside.
-    found = [_operations(a, work.on(a.number), behind) for a in accounts]
+    found = [_operations(a, work.on(a.number), of_calls) for a in accounts]
     grouped = [_named([kernels for kernels, _ in found], trace), *(part for _, others in found for part in others)]
-    grouped.append(_grouped(behind.added_to(_waiting(work, accounts, low, high, sent))))
+    grouped.append(_grouped(of_calls.added_to(_waiting(work, accounts, low, high, sent))))
     in_os = os_calls(trace, stacks, _feeding(accounts), low, high)
     grouped += [_grouped(part) for part in (_os(in_os, work), *_samples(work, stacks, folded, low, high))]
     # A copy that waits and its call are one path, and kernels of one name.
@@ -147,7 +147,7 @@ def weigh(work: Work, accounts: Sequence[DeviceAccount], stacks: Stacks, folded:
     )
     del found, grouped  # all of it is in the rows
     length = sum(a.window.length_ns for a in accounts)
-    return Weighed(rows.sort(KEY, nulls_last=True), attributed, measure_os_stacks(in_os), (low, high), length)
+    return Weighed(rows.sort(KEY, nulls_last=True), measure_os_stacks(in_os), (low, high), length)
 
 
 def _feeding(accounts: Sequence[DeviceAccount]) -> pl.Series:

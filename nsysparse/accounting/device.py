@@ -8,33 +8,23 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from nsysparse.accounting import copies as copying
-from nsysparse.accounting import idle as idling
 from nsysparse.accounting import kernels as running
-from nsysparse.accounting.busy import Busy, Inside, clipped_times, in_window, measure_busy
-from nsysparse.accounting.host import ACTIVITIES, NOTHING, Activity, Host, measure_host
+from nsysparse.accounting.busy import Busy, Inside, clipped_times, in_window
+from nsysparse.accounting.host import Activity, Host
 from nsysparse.accounting.idle import Gaps
 from nsysparse.accounting.loading import Loading, StartUp, find_loading, find_startup
 from nsysparse.accounting.nvtx import table_paths, table_start_end
 from nsysparse.accounting.requests import Requests, find_requests
 from nsysparse.accounting.sampling import RATES_HZ, table_sampling
+from nsysparse.accounting.timed import Timed
 from nsysparse.accounting.timeline import bin_window
-from nsysparse.accounting.windows import (
-    Window,
-    check_form,
-    check_pattern,
-    choose_window,
-    phases,
-    ranges_in,
-    repeated_ranges,
-)
+from nsysparse.accounting.windows import Window, check_form, check_pattern, ranges_in
 from nsysparse.errors import UsageError
 from nsysparse.intervals import Intervals, times
 from nsysparse.joins.work import Work, accounted_rows
-from nsysparse.nulls import filled, given
 from nsysparse.shelf import Shelf
 from nsysparse.source import Trace
 
@@ -139,13 +129,8 @@ class DeviceAccount:
         return self.idling.frame(self.busy.idle)
 
     def put_on(self, shelf: Shelf) -> DeviceAccount:
-        """The same with its long columns on a shelf."""
-        return replace(
-            self,
-            busy=self.busy.put_on(shelf),
-            copies=shelf.put(self.copies),
-            idling=replace(self.idling, facts=shelf.put(self.idling.facts)),
-        )
+        """The same with its long columns on a shelf, as those of the time it ran are already."""
+        return replace(self, copies=shelf.put(self.copies))
 
     def figures(self) -> dict[str, Any]:
         """The window's summary with the host's figures and the four utilizations."""
@@ -175,7 +160,7 @@ class Common:
 
     Attributes:
         work: The joined recording, its copies described.
-        activity: What each thread was doing.
+        activity: When each thread waited, and was sampled.
         names: Names of kernels.
         holes: When the recording is known to be incomplete.
         path_rank: Place of each NVTX path's text among all of them.
@@ -193,65 +178,48 @@ class Common:
         self.activity.forget()
 
 
-def account_for(row: dict[str, Any], options: Options, common: Common) -> DeviceAccount | None:
-    """Measure one device.
+def account_for(timed: Timed, options: Options, common: Common) -> DeviceAccount:
+    """Measure one device; of calls only those that sent work, waited or allocated are looked at.
 
     Args:
-        row: Its row of the devices frame.
+        timed: When it was busy.
         options: What the user asked for.
         common: What the accounts of all devices share.
-
-    Returns:
-        None where none of its operations has usable times.
     """
-    work = common.work.on(row["device"])
-    repeats = repeated_ranges(work)
-    offered = phases(work, repeats)
-    if not offered:
-        return None
-    window = choose_window(options.window, offered, repeats, work)
-    busy, *others = measure_busy(work, [window, *offered.values()])
+    work, busy, row = common.work.on(timed.device["device"]), timed.busy, timed.device
     inside = Inside(
         running.detail_kernels(work, busy, row),
         copying.detail_copies(work, busy),
-        in_window(work.memsets, window),
-        in_window(work.graphs, window),
+        in_window(work.memsets, timed.window),
+        in_window(work.graphs, timed.window),
     )
-    host = measure_host(work, busy, common.activity)
-    gaps = idling.find_gaps(work, busy, host, common.activity)
-    requests = find_requests(work, inside, busy, repeats, common.activity, options.request_range, options.requests)
-    tables = _tables(work, inside, busy, host, gaps, requests, common, options)
+    asked = (common.activity, options.request_range, options.requests)
+    requests = find_requests(work, inside, busy, timed.repeats, *asked)
     return DeviceAccount(
         device=row | {"link_peak": options.link_peak or copying.link_peak(row["name"])},
-        window=window,
-        phases={name: other.summary() for name, other in zip(offered, others, strict=True)},
+        window=timed.window,
+        phases=timed.phases,
         busy=busy,
-        host=host,
+        host=timed.host,
         loading=find_loading(work),
-        startup=find_startup(work, window),
+        startup=find_startup(work, timed.window),
         requests=requests,
         ran=accounted_rows(inside.kernels).drop("sm_fill"),
         copies=accounted_rows(inside.copies),
-        idling=Gaps.of(gaps),
+        idling=timed.idling,
         sm_fill=running.mean_fill(inside.kernels, busy),
         timeline=bin_window(inside.copies, busy),
-        tables=tables,
+        tables=_tables(work, inside, timed, requests, common, options),
         paths=work.ranges.paths,
-        hole=common.holes.clip(window.start_ns, window.end_ns),
+        hole=common.holes.clip(timed.window.start_ns, timed.window.end_ns),
     )
 
 
 def _tables(
-    work: Work,
-    inside: Inside,
-    busy: Busy,
-    host: Host,
-    gaps: pl.DataFrame,
-    requests: Requests | None,
-    common: Common,
-    options: Options,
+    work: Work, inside: Inside, timed: Timed, requests: Requests | None, common: Common, options: Options
 ) -> dict[str, pl.DataFrame]:
     """The aggregated tables by name."""
+    busy, host = timed.busy, timed.host
     chosen = work.ranges.frame.select(ranges_in(busy.window, work)).to_series()
     return {
         **_copy_tables(inside.copies, work, busy, host, requests, common.activity, options),
@@ -261,9 +229,7 @@ def _tables(
         "threads": host.threads,
         "nvtx_paths": table_paths(work, inside, busy, chosen, common.path_rank),
         "start_end_ranges": table_start_end(work, chosen),
-        "idle_by_length": idling.class_gaps(gaps, busy),
-        "idle_by_activity": idling.total_activity(gaps, busy),
-        "longest_gaps": _longest(gaps, work, host),
+        **timed.tables,
         "request_distribution": requests.distribution() if requests else pl.DataFrame(),
         "requests": requests.frame if requests and requests.frame is not None else pl.DataFrame(),
     }
@@ -294,24 +260,3 @@ def _copy_tables(
         "copy_sizes": copying.size_histogram(copies),
         "sampling": table_sampling(copies, groups, busy, threads, samples, options.sampling_hz),
     }
-
-
-def _longest(gaps: pl.DataFrame, work: Work, host: Host, n: int = 100) -> pl.DataFrame:
-    """The longest gaps with the name of their thread, their NVTX path and what the host did most."""
-    took = times(gaps["gap_ns"])
-    rows = np.arange(took.size) if took.size <= n else np.flatnonzero(took >= np.partition(took, -n)[-n])
-    rows = rows[np.argsort(-took[rows], kind="stable")[:n]]  # gaps are by start
-    activities = [*ACTIVITIES, NOTHING, idling.UNKNOWN_THREAD]
-    longest = gaps[rows]
-    spent = longest.select(activities).to_numpy().astype(np.int64)
-    path, _ = work.ranges.path_of(pl.Series(filled(longest["thread"])), longest["start_ns"])  # when the gap began
-    path = np.where(given(longest["thread"]), path, 0)
-    names = dict(zip(host.threads["thread"], host.threads["name"], strict=True))
-    return longest.select(
-        *("start_ns", "end_ns", "gap_ns"),
-        pl.Series("thread_name", [names.get(t) for t in longest["thread"]], pl.String),
-        pl.col("next").cast(pl.String),
-        work.ranges.paths["text"][path].alias("nvtx"),
-        pl.Series("most", [activities[i] for i in spent.argmax(axis=1)] if rows.size else [], pl.String),
-        pl.Series("most_ns", spent.max(axis=1, initial=0)),
-    )

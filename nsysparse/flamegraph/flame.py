@@ -98,6 +98,7 @@ def make_flame(
     work: Work,
     accounts: Sequence[DeviceAccount],
     stacks: Stacks,
+    behind: pl.DataFrame,
     trace: Trace,
     *,
     lines: bool = True,
@@ -109,12 +110,13 @@ def make_flame(
         work: The joined recording.
         accounts: The devices, each with its window.
         stacks: The recording's stacks.
+        behind: The stack behind each call, see :func:`nsysparse.stacks.attribution.attribute_stacks`.
         trace: The recording, for names.
         lines: Keep calls from different lines of a Python function apart.
         keep_noise: Draw every frame of every stack.
     """
     folded = fold(stacks, keep_noise)
-    weighed = weigh(work, accounts, stacks, folded, trace)
+    weighed = weigh(work, accounts, stacks, behind, folded, trace)
     weights, values = _there(weighed.rows)
     weighed = replace(weighed, rows=weighed.rows.select(KEY))
     labels, paths = _paths(work, accounts, trace, stacks, folded, weighed, lines)
@@ -134,7 +136,7 @@ def make_flame(
         weighed.window_ns,
         accounts[0].window.basis if accounts else "no GPU work",
         requests[0] if requests else None,
-        pl.concat([measure_stacks(work, weighed.calls), weighed.os_coverage]),
+        pl.concat([measure_stacks(work, behind), weighed.os_coverage]),
         stacks.recorded(),
     )
 

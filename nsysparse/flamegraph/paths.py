@@ -13,7 +13,7 @@ from nsysparse.flamegraph.flame import Flame, make_flame
 from nsysparse.flamegraph.tables import table_copy_paths, table_waiting_paths
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
-from nsysparse.stacks.load import Stacks, load_stacks
+from nsysparse.stacks.load import Stacks
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ def weigh_call_paths(
     work: Work,
     accounts: Sequence[DeviceAccount],
     trace: Trace,
+    stacks: Stacks,
+    behind: pl.DataFrame,
     *,
     lines: bool = True,
     keep_noise: bool = False,
-    stacks: Stacks | None = None,
 ) -> CallPaths:
-    """Read the stacks (unless given) and weigh the call paths; see :func:`nsysparse.flamegraph.flame.make_flame`."""
-    stacks = stacks or load_stacks(trace, work.calls)
-    flame = make_flame(work, accounts, stacks, trace, lines=lines, keep_noise=keep_noise)
+    """Weigh the call paths; see :func:`nsysparse.flamegraph.flame.make_flame`."""
+    flame = make_flame(work, accounts, stacks, behind, trace, lines=lines, keep_noise=keep_noise)
     return CallPaths(
         flame,
         {

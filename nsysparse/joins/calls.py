@@ -49,17 +49,29 @@ class Calls:
         threads: The threads that made calls, ascending.
         bounds: First row of each thread, then the number of rows.
         numbers: Numbers of the calls where these are a part of all; else a call's number is its row.
+        counted: How many calls the recording holds, and how many of them with a stack, where not all are kept.
     """
 
     frame: pl.DataFrame
     threads: Index
     bounds: Index
     numbers: pl.Series | None = None
+    counted: tuple[int, int] | None = None
 
     @property
     def height(self) -> int:
-        """How many calls there are."""
+        """How many calls there are here."""
         return self.frame.height
+
+    @property
+    def recorded(self) -> int:
+        """How many calls the recording holds."""
+        return self.counted[0] if self.counted else self.height
+
+    @property
+    def recorded_with_stack(self) -> int:
+        """How many of them have a call stack."""
+        return self.counted[1] if self.counted else self.frame["callchain"].count()
 
     def __getitem__(self, column: str) -> pl.Series:
         """A column of ``frame``."""
@@ -192,6 +204,12 @@ class Calls:
     def without_ids(self) -> Calls:
         """The same calls without ``correlation``, which is needed to find what they sent and what is missing."""
         return replace(self, frame=self.frame.drop("correlation", strict=False))
+
+    def give_away(self) -> pl.DataFrame:
+        """The columns, for whoever takes them out one by one: this object is empty then."""
+        for view in ("start", "end", "_named"):
+            self.__dict__.pop(view, None)
+        return self.frame
 
     def _holds(self, condition: pl.Expr | pl.Series) -> npt.NDArray[np.bool_]:
         holds: npt.NDArray[np.bool_] = self.frame.select(condition.fill_null(False)).to_series().to_numpy()

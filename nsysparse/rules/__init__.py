@@ -42,7 +42,7 @@ Said = Found | Skipped | Quiet | Failed
 # What a rule can need, how to tell that it is not there, and what to say then.
 REASONS: dict[str, tuple[Callable[[Scene], bool], str]] = {
     "calls": (
-        lambda s: not s.work.calls.height,
+        lambda s: not s.work.calls.recorded,
         "no CUDA API calls were recorded: record with -t cuda",
     ),
     "kernels": (
@@ -92,8 +92,8 @@ def run_rules(
     work: Work,
     integrity: Verdict,
     trace: Trace,
+    stacks: tuple[Stacks, pl.DataFrame],
     settings: Mapping[str, float] | None = None,
-    stacks: Stacks | None = None,
     room: AbstractContextManager[object] | None = None,
 ) -> RuleRun:
     """Run every rule on every device; a rule that breaks is an outcome too.
@@ -102,16 +102,16 @@ def run_rules(
         accounts: The devices that are reported on.
         work: The whole recording.
         integrity: Whether it can be trusted.
-        trace: For stacks, samples and OS runtime calls, read only when a rule looks at them.
+        trace: For OS runtime calls and names, read only when a rule looks at them.
+        stacks: Call stacks and samples, and the stack behind each call.
         settings: Changed thresholds by full name.
-        stacks: Call stacks, where they have been read already.
         room: Entered while a large device is judged: it lets in as many at a time as there is memory for.
 
     Raises:
         UsageError: A threshold that no rule has.
     """
     limits = resolve(thresholds(), settings or {})
-    recording = Recording(trace, work, stacks)
+    recording = Recording(trace, work, *stacks)
     scenes = [Scene(a, work.on(a.number), integrity, recording, limits) for a in accounts]
     rules = sorted(load_rules(), key=lambda r: (getattr(r, "REST", False), r.ID))
     outcomes: list[Outcome] = []

@@ -24,10 +24,10 @@ class Recording:
         own_ranges: The program's own NVTX ranges.
     """
 
-    def __init__(self, trace: Trace, work: Work, stacks: Stacks | None = None) -> None:
+    def __init__(self, trace: Trace, work: Work, stacks: Stacks, behind: pl.DataFrame) -> None:
         self._trace = trace
         self._os_waits: dict[int, Intervals] = {}
-        self.call_stacks = CallStacks(trace, work, stacks)
+        self.call_stacks = CallStacks(stacks, behind)
         self.own_ranges = OwnRanges(work)
 
     def texts(self, references: pl.Series) -> pl.DataFrame:

@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsysparse.joins.work import Work
-from nsysparse.source import Trace
-from nsysparse.stacks.attribution import attribute_stacks
-from nsysparse.stacks.load import Stacks, load_stacks
+from nsysparse.stacks.load import Stacks
 
 # Functions that say nothing of the program though they are code: the frameworks' insides, the standard library's.
 INSIDE = re.compile(r"^\[|^(at|c10|std|pybind11|torch)::|^ggml_backend_(cuda|sched)|^<module>|\(unresolved\)$|^_?_?Py")
@@ -22,29 +19,21 @@ SHOWN = 4  # functions of a path in a sentence
 
 
 class CallStacks:
-    """Stacks of a recording, read when first asked for."""
+    """Stacks of a recording.
 
-    def __init__(self, trace: Trace, work: Work, stacks: Stacks | None = None) -> None:
-        self._trace, self._work, self._stacks = trace, work, stacks
+    Attributes:
+        stacks: Every stack of the recording.
+        by_call: ``call``, ``native`` and ``python`` (numbers of stacks, -1: none) of calls that sent work or wait.
+    """
+
+    def __init__(self, stacks: Stacks, behind: pl.DataFrame) -> None:
+        self.stacks, self.by_call = stacks, behind.select("call", "native", "python")
         self._mentioned: dict[str, bool] = {}
-
-    @cached_property
-    def stacks(self) -> Stacks:
-        """Every stack of the recording."""
-        return self._stacks or load_stacks(self._trace, self._work.calls)
 
     @property
     def of_calls(self) -> int:
         """Number of CUDA calls' stacks that were recorded."""
         return self.stacks.calls.height
-
-    @cached_property
-    def by_call(self) -> pl.DataFrame:
-        """``call``, ``native`` and ``python`` (numbers of stacks, -1: none) of calls that sent work or wait."""
-        stacks = self.stacks
-        if not (stacks.calls.height or stacks.samples.height or stacks.python.height):
-            return pl.DataFrame(schema={"call": pl.Int32, "native": pl.Int64, "python": pl.Int64})
-        return attribute_stacks(self._work, stacks).select("call", "native", "python")
 
     @cached_property
     def _frames(self) -> pl.DataFrame:

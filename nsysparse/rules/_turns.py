@@ -12,11 +12,11 @@ from nsysparse.accounting.host import rows_near
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Index, Times, times
 from nsysparse.joins.calls import DOES, WORK, Calls
+from nsysparse.joins.needed import PAUSE_NS
 from nsysparse.joins.order import rows_of
 from nsysparse.joins.work import Work
 
 _DOES = DOES.categories.to_list()
-PAUSE_NS = 1_000_000  # a host pause longer than this ends a burst of copies
 COLUMNS = ("call", "start_ns", "end_ns", "thread", "name", "does", "failed", "waits")
 
 

@@ -1,0 +1,152 @@
+"""The calls that are needed once it is known what threads did while the GPU idled.
+
+Programs ask more than they send: queries of events, devices and errors are most of a recording's calls. All that comes
+after looks at the calls that sent work, waited or allocated, at how long a thread was silent next to one that is no
+launch, and at where it paused. So the others go, but for those that lie next to such a call or fill a pause: of these
+a run without a pause is kept as one call. What is left grows with what the GPU did, not with the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise, zip_longest
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsysparse.joins.calls import Calls
+from nsysparse.joins.work import GPU_TABLES, Work
+from nsysparse.nulls import filled, given, masked
+from nsysparse.shelf import PIECE_ROWS, Index, Shelf
+from nsysparse.side_by_side import in_order
+
+PAUSE_NS = 1_000_000  # a host pause longer than this ends a burst of copies
+LAUNCHES = ("launch", "graph launch")
+Bools = npt.NDArray[np.bool_]
+Place = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Calls of one thread that follow each other without a pause, each kept as one.
+
+    Attributes:
+        first: Their first calls' rows, ascending.
+        end: When the last of them ended, ns.
+    """
+
+    first: Index
+    end: Index
+
+
+def keep_needed(work: Work, shelf: Shelf, *numbered: pl.DataFrame) -> tuple[Work, list[pl.DataFrame]]:
+    """Forget the calls that nothing asks for any more, and number the others anew.
+
+    Args:
+        work: The joined recording; its calls are emptied on the way.
+        shelf: Where long columns are kept.
+        numbered: Other tables with a column ``call``, of needed calls.
+
+    Returns:
+        The work, and the tables, with the new numbers.
+    """
+    calls = work.calls
+    plain = calls.doing(*LAUNCHES).to_numpy()
+    needed = needed_calls(work) | plain
+    if needed.all():
+        return work, list(numbered)
+    runs = runs_to_keep(calls, needed, plain)
+    needed[runs.first] = True
+    rows = pl.Series(np.flatnonzero(needed).astype(np.uint32))
+    del plain, needed
+    place = np.empty(calls.height, np.int32)
+    place[rows.to_numpy()] = np.arange(rows.len(), dtype=np.int32)
+    frames: dict[str, Any] = {name: _renumbered(getattr(work, name), place, shelf) for name in GPU_TABLES}
+    tables = [_renumbered(table, place, shelf) for table in numbered]
+    del place
+    return replace(work, **frames, calls=_only(calls, rows, runs, shelf)), tables
+
+
+def needed_calls(work: Work) -> Bools:
+    """Whether each call sent work, waited or allocated, or was to; of launches only those that did send something."""
+    needed: Bools = work.calls.doing("copy", "memset", "synchronize", "allocate").to_numpy().copy()
+    for name in GPU_TABLES:
+        call = getattr(work, name)["call"]
+        needed[filled(call)[given(call)]] = True
+    return needed
+
+
+def runs_to_keep(calls: Calls, needed: Bools, plain: Bools) -> Runs:
+    """The runs of other calls that say how long a thread was silent: next to what is no launch, and in long pauses."""
+    start, end = calls.start, calls.end
+    rows = np.flatnonzero(needed)
+    first, last = [np.arange(0)], [np.arange(0)]
+    cuts = np.searchsorted(rows, calls.bounds)
+    for (begin, stop), (low, high) in zip(pairwise(calls.bounds.tolist()), pairwise(cuts.tolist()), strict=True):
+        for at in range(low, high, PIECE_ROWS):  # threads and pieces, not calls
+            row = rows[at : min(at + PIECE_ROWS, high)]
+            before = np.insert(row[:-1], 0, rows[at - 1] if at > low else begin - 1)  # of the first there is none
+            apart = np.flatnonzero(row - before > 1)
+            row, before = row[apart], before[apart]
+            beside = ~(plain[row] & plain[before]) | (start[row] - end[before] > PAUSE_NS)
+            first.append(before[beside] + 1)
+            last.append(row[beside])
+        if low < high and not plain[rows[high - 1]] and rows[high - 1] + 1 < stop:
+            first.append(rows[high - 1 : high] + 1)
+            last.append(np.array([stop]))
+    return _without_pauses(start, end, np.concatenate(first), np.concatenate(last))
+
+
+def _without_pauses(start: Index, end: Index, first: Index, last: Index) -> Runs:
+    """Cut runs of rows (from ``first`` to before ``last``) where a thread paused."""
+    if not first.size:
+        return Runs(first, first)
+    pauses = [np.arange(0)]
+    for low in range(1, start.size, PIECE_ROWS):
+        part = slice(low, min(low + PIECE_ROWS, start.size))
+        pauses.append(np.flatnonzero(start[part] - end[low - 1 : part.stop - 1] > PAUSE_NS) + low)
+    cut = np.concatenate(pauses)
+    run = np.searchsorted(first, cut, side="right") - 1
+    cut = cut[(run >= 0) & (cut > first[run]) & (cut < last[run])]
+    heads = np.sort(np.concatenate((first, cut)))
+    stops = np.minimum(np.append(heads[1:], start.size), last[np.searchsorted(first, heads, side="right") - 1])
+    bounds = np.stack((heads, stops), axis=1).ravel()
+    return Runs(heads, np.maximum.reduceat(end, bounds[: bounds.size - (stops[-1] == end.size)])[::2])
+
+
+def _renumbered(frame: pl.DataFrame, place: Place, shelf: Shelf) -> pl.DataFrame:
+    """A table with the new numbers of its calls."""
+    call = frame["call"]
+    parts = (call[part] for part in shelf.parts(call.len()))
+    pieces = (masked("call", place[filled(part)], given(part)).to_frame() for part in parts)
+    return frame.with_columns(shelf.keep(pieces).to_series()) if call.len() else frame
+
+
+def _only(calls: Calls, rows: pl.Series, runs: Runs, shelf: Shelf) -> Calls:
+    """Some calls; ``calls`` is emptied column by column, so that there are never two copies of them."""
+    heads, bounds = (np.searchsorted(rows.to_numpy(), of) for of in (runs.first, calls.bounds))
+    counted = (calls.recorded, calls.recorded_with_stack)
+    frame = calls.give_away()
+
+    def column(name: str) -> pl.Series:
+        return shelf.keep(_pieces(frame.drop_in_place(name), rows, heads, runs, shelf)).to_series()
+
+    # Of two that are put together at once one is narrow.
+    wide = [name for name in frame.columns if name.endswith("_ns")]
+    narrow = [name for name in frame.columns if name not in wide]
+    names = [name for pair in zip_longest(wide, narrow) for name in pair if name]
+    columns = in_order(column, names, min(2, shelf.at_once))
+    return Calls(pl.DataFrame(list(columns)), calls.threads, bounds, counted=counted)
+
+
+def _pieces(column: pl.Series, rows: pl.Series, heads: Index, runs: Runs, shelf: Shelf) -> Iterator[pl.DataFrame]:
+    """Some rows of a column; a run ends with its last call."""
+    for part in shelf.parts(rows.len()):
+        piece = column.gather(rows[part])
+        if column.name == "end_ns":
+            mine = slice(*np.searchsorted(heads, (part.start, part.stop)).tolist())
+            piece = piece.scatter(heads[mine] - part.start, runs.end[mine])
+        yield piece.to_frame()
