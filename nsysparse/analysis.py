@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from threading import Semaphore
 from typing import Any
 
@@ -19,7 +20,7 @@ from nsysparse.findings import Finding, Outcome, rank
 from nsysparse.flamegraph import CallPaths, read_call_path_tables, weigh_call_paths
 from nsysparse.integrity import Verdict, begin_checking, check_recording
 from nsysparse.integrity.export import META_TABLES
-from nsysparse.joins.needed import keep_needed
+from nsysparse.joins.needed import Needed, find_needed, keep_needed
 from nsysparse.joins.work import GPU_TABLES, Work, load_work
 from nsysparse.memory import give_back
 from nsysparse.recorded import Recorded, list_recorded
@@ -95,12 +96,15 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     work = load_work(trace, options.whole_names)
     chosen = _choose(work, options)
     give_back()
-    integrity, stacks = _check(trace, work, progress)
+    integrity, stacks, needed = _check(trace, work, progress)
     work = replace(work, calls=work.calls.without_ids())
     behind = attribute_stacks(work, stacks)
-    timed = _time(trace, work, chosen, options, progress)
-    work, (behind,) = keep_needed(work, trace.shelf, behind)
-    accounts = _account(trace, work, timed, options, integrity, progress)
+    activity = Activity(work, trace)
+    timed = _time(trace, work, activity, chosen, options, progress)
+    work, (behind,) = keep_needed(work, needed, trace.shelf, behind)
+    common = Common(work, trace, activity.of_needed(work.calls), integrity.hole)
+    accounts = _account(trace, common, timed, options, progress)
+    del needed, activity, common
     work = work.accounted()
     give_back()
     ruled, call_paths = _judge(trace, work, accounts, options, integrity, (stacks, behind), progress)
@@ -121,22 +125,28 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     )
 
 
-def _check(trace: Trace, work: Work, progress: Progress) -> tuple[Verdict, Stacks]:
-    """Check the recording, and read its stacks beside that."""
+def _check(trace: Trace, work: Work, progress: Progress) -> tuple[Verdict, Stacks, Needed]:
+    """Check the recording, and beside that read its stacks and find the calls that will be needed."""
     progress("checking integrity")
     # What reads goes first: whether texts had to be repaired is said of what was read so far.
     finish = begin_checking(trace, work)
     with aside(trace.shelf.at_once) as begin:
-        checked = begin(finish)
+        checked, found = begin(finish), begin(partial(find_needed, work))
         progress("weighing call paths")
         stacks = load_stacks(trace, work.calls)
         progress("checking integrity")
-        return checked(), stacks
+        return checked(), stacks, found()
 
 
-def _time(trace: Trace, work: Work, chosen: list[dict[str, Any]], options: Options, progress: Progress) -> list[Timed]:
+def _time(
+    trace: Trace,
+    work: Work,
+    activity: Activity,
+    chosen: list[dict[str, Any]],
+    options: Options,
+    progress: Progress,
+) -> list[Timed]:
     """Find when every device was busy, some side by side; a device whose times are all missing is left out."""
-    activity = Activity(work, trace)
 
     def time(row: dict[str, Any]) -> Timed | None:
         progress(f"accounting for {row['label']}")
@@ -145,22 +155,14 @@ def _time(trace: Trace, work: Work, chosen: list[dict[str, Any]], options: Optio
             raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
         return mine and mine.put_on(trace.shelf)  # where every time on it is missing, the clock check says so
 
-    timed = [t for t in side_by_side(time, chosen, _at_once(trace, work)) if t is not None]
-    activity.forget()
-    return timed
+    return [t for t in side_by_side(time, chosen, _at_once(trace, work)) if t is not None]
 
 
 def _account(
-    trace: Trace,
-    work: Work,
-    timed: list[Timed],
-    options: Options,
-    integrity: Verdict,
-    progress: Progress,
+    trace: Trace, common: Common, timed: list[Timed], options: Options, progress: Progress
 ) -> list[DeviceAccount]:
     """Account for every device's time, some devices side by side."""
-    common = Common(work, trace, integrity.hole)
-    is_large = large(work.devices.height, _operations(work))
+    is_large = large(common.work.devices.height, _operations(common.work))
 
     def account(mine: Timed) -> DeviceAccount:
         progress(f"accounting for {mine.device['label']}")
@@ -169,7 +171,7 @@ def _account(
             give_back()
         return made
 
-    accounts = list(side_by_side(account, timed, _at_once(trace, work)))
+    accounts = list(side_by_side(account, timed, _at_once(trace, common.work)))
     common.forget()
     return accounts
 

@@ -48,7 +48,7 @@ class Shelf:
             return pl.concat(pieces, how="vertical_relaxed", rechunk=True)
         return _together(pieces, lambda: _Filled(expected))
 
-    def reorder(self, frame: pl.DataFrame, rows: Index) -> pl.DataFrame:
+    def reorder(self, frame: pl.DataFrame, rows: Numbers) -> pl.DataFrame:
         """Some rows of a table, in a given order."""
         return self.keep(frame[rows[part]] for part in self.parts(rows.size))
 

@@ -166,9 +166,9 @@ class Common:
         path_rank: Place of each NVTX path's text among all of them.
     """
 
-    def __init__(self, work: Work, trace: Trace, holes: Intervals) -> None:
+    def __init__(self, work: Work, trace: Trace, activity: Activity, holes: Intervals) -> None:
         self.work = replace(work, copies=copying.describe_copies(work))
-        self.activity = Activity(work, trace)
+        self.activity = activity
         self.names = running.KernelNames(trace)
         self.holes = holes
         self.path_rank = times(work.ranges.paths["text"].rank("dense").cast(pl.Int64))

@@ -260,6 +260,12 @@ class Activity:
                 known.pop(next(iter(known)))
             known[thread] = found
 
+    def of_needed(self, calls: Calls) -> Activity:
+        """Forget what threads were doing, but not when they waited: then those calls do that are needed."""
+        self._known.clear()
+        self.calls = calls
+        return self
+
     def forget(self) -> None:
         """Give back what was worked out."""
         self._known.clear()

@@ -18,7 +18,7 @@ def graph_mode(trace: Trace) -> str | None:
 def check_graphs(trace: Trace, work: Work) -> Check:
     """Graph mode, nsys's default, records a graph as one row."""
     mode = graph_mode(trace)
-    launches = int(work.calls.doing("graph launch").sum())
+    launches = work.calls.number_doing("graph launch")
     evidence: dict[str, object] = {"mode": mode, "graph_rows": work.graphs.height, "graph_launches": launches}
     if work.graphs.height:
         text = (

@@ -111,17 +111,29 @@ class Calls:
         does: npt.NDArray[np.uint8] = self._done[self._named[rows]]
         return does
 
+    @cached_property
+    def _counts(self) -> Index:
+        """How often each name was called."""
+        return count_codes(self._named, self._functions.len())
+
+    def _names_of(self, functions: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+        """The names that were called for one of these."""
+        meant: npt.NDArray[np.bool_] = self._functions.cast(pl.String).is_in(functions).to_numpy() & (self._counts > 0)
+        return meant
+
     def doing(self, *functions: str) -> pl.Series:
         """Whether each call is for one of these; see :meth:`does`."""
-        wanted = self._functions.cast(pl.String).is_in(functions).to_numpy()
-        return pl.Series("does", wanted[self._named])
+        meant = self._names_of(functions)
+        return pl.Series("does", meant[self._named] if meant.any() else np.zeros(self.height, np.bool_))
+
+    def number_doing(self, *functions: str) -> int:
+        """How many calls are for one of these."""
+        return int(self._counts[self._names_of(functions)].sum())
 
     @property
     def names(self) -> pl.Series:
         """The functions that were called, in the order of the alphabet."""
-        words = vocabulary(self["name"])
-        number = count_codes(self._named, words.len())
-        return words.gather(np.flatnonzero(number))
+        return vocabulary(self["name"]).gather(np.flatnonzero(self._counts))
 
     def rows_of(self, thread: int) -> slice:
         """The rows of a thread's calls; where it made none, an empty slice at the place where they would be."""
@@ -207,7 +219,7 @@ class Calls:
 
     def give_away(self) -> pl.DataFrame:
         """The columns, for whoever takes them out one by one: this object is empty then."""
-        for view in ("start", "end", "_named"):
+        for view in ("start", "end", "_named", "_counts"):
             self.__dict__.pop(view, None)
         return self.frame
 

@@ -42,32 +42,49 @@ class Runs:
     end: Index
 
 
-def keep_needed(work: Work, shelf: Shelf, *numbered: pl.DataFrame) -> tuple[Work, list[pl.DataFrame]]:
+@dataclass(frozen=True)
+class Needed:
+    """Which calls are kept.
+
+    Attributes:
+        rows: Their rows, ascending; those of ``runs`` are among them.
+        runs: Those of them that stand for several.
+    """
+
+    rows: pl.Series
+    runs: Runs
+
+
+def find_needed(work: Work) -> Needed:
+    """Find the calls that sent work, waited or allocated, or say how long a thread was silent; this only looks."""
+    plain = work.calls.doing(*LAUNCHES).to_numpy()
+    needed = needed_calls(work) | plain
+    runs = runs_to_keep(work.calls, needed, plain)
+    needed[runs.first] = True
+    return Needed(pl.Series(np.flatnonzero(needed).astype(np.uint32)), runs)
+
+
+def keep_needed(work: Work, needed: Needed, shelf: Shelf, *numbered: pl.DataFrame) -> tuple[Work, list[pl.DataFrame]]:
     """Forget the calls that nothing asks for any more, and number the others anew.
 
     Args:
         work: The joined recording; its calls are emptied on the way.
+        needed: What :func:`find_needed` says of it.
         shelf: Where long columns are kept.
         numbered: Other tables with a column ``call``, of needed calls.
 
     Returns:
         The work, and the tables, with the new numbers.
     """
-    calls = work.calls
-    plain = calls.doing(*LAUNCHES).to_numpy()
-    needed = needed_calls(work) | plain
-    if needed.all():
+    rows, calls = needed.rows, work.calls
+    if rows.len() == calls.height:
         return work, list(numbered)
-    runs = runs_to_keep(calls, needed, plain)
-    needed[runs.first] = True
-    rows = pl.Series(np.flatnonzero(needed).astype(np.uint32))
-    del plain, needed
-    place = np.empty(calls.height, np.int32)
+    place = np.empty(calls.height, np.int32)  # read only where a call is kept
     place[rows.to_numpy()] = np.arange(rows.len(), dtype=np.int32)
     frames: dict[str, Any] = {name: _renumbered(getattr(work, name), place, shelf) for name in GPU_TABLES}
     tables = [_renumbered(table, place, shelf) for table in numbered]
     del place
-    return replace(work, **frames, calls=_only(calls, rows, runs, shelf)), tables
+    return replace(work, **frames, calls=_only(calls, needed, shelf)), tables
 
 
 def needed_calls(work: Work) -> Bools:
@@ -125,9 +142,10 @@ def _renumbered(frame: pl.DataFrame, place: Place, shelf: Shelf) -> pl.DataFrame
     return frame.with_columns(shelf.keep(pieces).to_series()) if call.len() else frame
 
 
-def _only(calls: Calls, rows: pl.Series, runs: Runs, shelf: Shelf) -> Calls:
+def _only(calls: Calls, needed: Needed, shelf: Shelf) -> Calls:
     """Some calls; ``calls`` is emptied column by column, so that there are never two copies of them."""
-    heads, bounds = (np.searchsorted(rows.to_numpy(), of) for of in (runs.first, calls.bounds))
+    rows, runs = needed.rows, needed.runs
+    heads, bounds = (np.searchsorted(rows.to_numpy(), of.astype(np.uint32)) for of in (runs.first, calls.bounds))
     counted = (calls.recorded, calls.recorded_with_stack)
     frame = calls.give_away()
 

@@ -13,6 +13,7 @@ from nsysparse.nulls import given
 from nsysparse.shelf import PIECE_ROWS, Index
 
 Codes = npt.NDArray[np.unsignedinteger[Any]]
+Rows = npt.NDArray[np.integer[Any]]
 RUN = 8  # rows of one group in a row, on average, from which on the group is looked up once a run
 
 
@@ -91,7 +92,7 @@ def count_codes(codes: npt.NDArray[np.integer[Any]], count: int) -> Index:
 
 def by_start(
     codes: Codes, count: int, start: npt.NDArray[np.int64], *then: npt.NDArray[np.int64]
-) -> tuple[Index | None, Index]:
+) -> tuple[Rows | None, Index]:
     """The order by group and start.
 
     Args:
@@ -105,7 +106,7 @@ def by_start(
     """
     heads = _heads(codes)
     grouped = bool((codes[heads[1:]] >= codes[heads[:-1]]).all())
-    order = None
+    order: Rows | None = None
     if heads.size * RUN <= codes.size:
         bounds = _bounds_of_runs(codes[heads], heads, codes.size, count)
         order = None if grouped else _runs_in_order(codes[heads], heads, codes.size)
@@ -137,7 +138,7 @@ def _bounds_of_runs(codes: Codes, heads: Index, rows: int, count: int) -> Index:
     return np.cumsum(bounds)
 
 
-def _runs_in_order(codes: Codes, heads: Index, rows: int) -> Index:
+def _runs_in_order(codes: Codes, heads: Index, rows: int) -> Rows:
     """Rows by group, of runs of rows of one group.
 
     Args:
@@ -147,6 +148,9 @@ def _runs_in_order(codes: Codes, heads: Index, rows: int) -> Index:
     """
     runs = np.argsort(codes, kind="stable")
     heads, lengths = heads[runs], np.diff(heads, append=rows)[runs]
-    order = np.ones(rows, np.int64)  # from one row to the next; where a run begins it is a leap
-    order[np.cumsum(lengths) - lengths] = np.diff(heads, prepend=0) - np.concatenate(([0], lengths[:-1] - 1))
-    return np.cumsum(order, out=order)
+    narrow = np.uint32 if rows < 1 << 32 else np.uint64  # sums may wrap around on the way
+    order = np.ones(rows, narrow)  # from one row to the next; where a run begins it is a leap
+    leaps = np.diff(heads, prepend=0) - np.concatenate(([0], lengths[:-1] - 1))
+    order[np.cumsum(lengths) - lengths] = leaps.astype(narrow)
+    np.add.accumulate(order, out=order)
+    return order

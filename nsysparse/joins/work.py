@@ -205,8 +205,8 @@ def _with_paths(calls: Calls, wanted: pl.Series, ranges: Ranges, shelf: Shelf) -
     sends = np.zeros(calls.height, np.bool_)
     sends[wanted.drop_nulls().to_numpy()] = True
     rows = np.flatnonzero(sends)
-    place = np.cumsum(sends, dtype=np.int32)
-    place -= 1
+    place = np.empty(calls.height, np.int32)  # read only where a call sent work
+    place[rows] = np.arange(rows.size, dtype=np.int32)
     parts = 1 if rows.size <= WORTH_A_THREAD else 2 * -(-rows.size // (2 * PIECE_ROWS))  # as much for either core
     step = -(-rows.size // parts)
 

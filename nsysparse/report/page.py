@@ -30,6 +30,7 @@ from nsysparse.report.tables import TableView, by_name, cell, table
 from nsysparse.report.text import visible
 from nsysparse.report.timeline import zoom_to
 from nsysparse.rules._labels import LABELS, label
+from nsysparse.side_by_side import side_by_side
 
 if TYPE_CHECKING:
     from nsysparse.crosscheck import Crosscheck
@@ -52,6 +53,7 @@ def render(analysis: Analysis, top: int, crosscheck: Crosscheck | None = None) -
     every_device = view_devices(analysis)
     labels = {d.account.number: d.label for d in every_device}
     devices = busiest(every_device, DETAILED)
+    side_by_side(lambda device: device.charts, devices, CHARTED)  # each keeps its own
     weight = max(len(devices), 2 * len(devices) - 16, 1)  # of many devices the heads of the tables weigh as much
     shown = max(1, min(top, CELLS // (COLUMNS * weight)))
     has_charts = any(d.charts for d in devices)
