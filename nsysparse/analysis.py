@@ -102,7 +102,8 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     activity = Activity(work, trace)
     timed = _time(trace, work, activity, chosen, options, progress)
     work, (behind,) = keep_needed(work, needed, trace.shelf, behind)
-    common = Common(work, trace, activity.of_needed(work.calls), integrity.hole)
+    activity.calls = work.calls
+    common = Common(work, trace, activity, integrity.hole)
     accounts = _account(trace, common, timed, options, progress)
     del needed, activity, common
     work = work.accounted()
@@ -147,22 +148,29 @@ def _time(
     progress: Progress,
 ) -> list[Timed]:
     """Find when every device was busy, some side by side; a device whose times are all missing is left out."""
+    is_large = _is_large(work)
+    if is_large:
+        give_back()
 
     def time(row: dict[str, Any]) -> Timed | None:
         progress(f"accounting for {row['label']}")
         mine = time_device(row, options.window, work, activity)
         if mine is None and options.devices:
             raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
+        if is_large:
+            give_back()
         return mine and mine.put_on(trace.shelf)  # where every time on it is missing, the clock check says so
 
-    return [t for t in side_by_side(time, chosen, _at_once(trace, work)) if t is not None]
+    timed = side_by_side(time, chosen, _at_once(trace, work))
+    activity.forget_calls()
+    return [t for t in timed if t is not None]
 
 
 def _account(
     trace: Trace, common: Common, timed: list[Timed], options: Options, progress: Progress
 ) -> list[DeviceAccount]:
     """Account for every device's time, some devices side by side."""
-    is_large = large(common.work.devices.height, _operations(common.work))
+    is_large = _is_large(common.work)
 
     def account(mine: Timed) -> DeviceAccount:
         progress(f"accounting for {mine.device['label']}")
@@ -174,6 +182,11 @@ def _account(
     accounts = list(side_by_side(account, timed, _at_once(trace, common.work)))
     common.forget()
     return accounts
+
+
+def _is_large(work: Work) -> bool:
+    """Whether each device takes so much memory that it is given back before the next."""
+    return large(work.devices.height, _operations(work))
 
 
 def _operations(work: Work) -> int:

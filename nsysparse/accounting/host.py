@@ -260,15 +260,13 @@ class Activity:
                 known.pop(next(iter(known)))
             known[thread] = found
 
-    def of_needed(self, calls: Calls) -> Activity:
-        """Forget what threads were doing, but not when they waited: then those calls do that are needed."""
+    def forget_calls(self) -> None:
+        """Give back what holds on to calls; when threads waited is kept."""
         self._known.clear()
-        self.calls = calls
-        return self
 
     def forget(self) -> None:
         """Give back what was worked out."""
-        self._known.clear()
+        self.forget_calls()
         self._blocked.clear()
         self.__dict__.pop("_samples", None)
 

@@ -61,7 +61,16 @@ def find_needed(work: Work) -> Needed:
     needed = needed_calls(work) | plain
     runs = runs_to_keep(work.calls, needed, plain)
     needed[runs.first] = True
-    return Needed(pl.Series(np.flatnonzero(needed).astype(np.uint32)), runs)
+    return Needed(pl.Series(_rows_where(needed)), runs)
+
+
+def _rows_where(chosen: Bools) -> npt.NDArray[np.uint32]:
+    """The rows of some calls: numpy finds them in 64 bits, and so a piece at a time."""
+    parts = [np.arange(0, dtype=np.uint32)]
+    for low in range(0, chosen.size, PIECE_ROWS):
+        parts.append(np.flatnonzero(chosen[low : low + PIECE_ROWS]).astype(np.uint32))
+        parts[-1] += np.uint32(low)
+    return np.concatenate(parts)
 
 
 def keep_needed(work: Work, needed: Needed, shelf: Shelf, *numbered: pl.DataFrame) -> tuple[Work, list[pl.DataFrame]]:
@@ -99,20 +108,21 @@ def needed_calls(work: Work) -> Bools:
 def runs_to_keep(calls: Calls, needed: Bools, plain: Bools) -> Runs:
     """The runs of other calls that say how long a thread was silent: next to what is no launch, and in long pauses."""
     start, end = calls.start, calls.end
-    rows = np.flatnonzero(needed)
+    rows = _rows_where(needed)
     first, last = [np.arange(0)], [np.arange(0)]
-    cuts = np.searchsorted(rows, calls.bounds)
+    cuts = np.searchsorted(rows, calls.bounds.astype(np.uint32))
     for (begin, stop), (low, high) in zip(pairwise(calls.bounds.tolist()), pairwise(cuts.tolist()), strict=True):
         for at in range(low, high, PIECE_ROWS):  # threads and pieces, not calls
-            row = rows[at : min(at + PIECE_ROWS, high)]
-            before = np.insert(row[:-1], 0, rows[at - 1] if at > low else begin - 1)  # of the first there is none
+            row = rows[at : min(at + PIECE_ROWS, high)].astype(np.int64)
+            # What stands before a thread's first call is another's: it may keep a run too many, never one too few.
+            before = np.insert(row[:-1], 0, rows[at - 1] if at > low else begin - 1)
             apart = np.flatnonzero(row - before > 1)
             row, before = row[apart], before[apart]
             beside = ~(plain[row] & plain[before]) | (start[row] - end[before] > PAUSE_NS)
             first.append(before[beside] + 1)
             last.append(row[beside])
         if low < high and not plain[rows[high - 1]] and rows[high - 1] + 1 < stop:
-            first.append(rows[high - 1 : high] + 1)
+            first.append(rows[high - 1 : high].astype(np.int64) + 1)
             last.append(np.array([stop]))
     return _without_pauses(start, end, np.concatenate(first), np.concatenate(last))
 
