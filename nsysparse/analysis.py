@@ -15,7 +15,7 @@ from nsysparse.accounting.device import Common, DeviceAccount, Options, account_
 from nsysparse.accounting.host import Activity
 from nsysparse.accounting.timed import Timed, time_device
 from nsysparse.coverage import measure_coverage
-from nsysparse.errors import UsageError
+from nsysparse.errors import NsysparseError, UsageError
 from nsysparse.findings import Finding, Outcome, rank
 from nsysparse.flamegraph import CallPaths, read_call_path_tables, weigh_call_paths
 from nsysparse.integrity import Verdict, begin_checking, check_recording
@@ -27,7 +27,7 @@ from nsysparse.recorded import Recorded, list_recorded
 from nsysparse.rules import RuleRun, run_rules
 from nsysparse.side_by_side import LARGE_AT_ONCE, aside, large, side_by_side, worth_at_once
 from nsysparse.source import Trace
-from nsysparse.stacks.attribution import attribute_stacks
+from nsysparse.stacks.attribution import Attributed
 from nsysparse.stacks.load import Stacks, load_stacks
 from nsysparse.verdict import state_verdict
 
@@ -50,8 +50,7 @@ class Analysis:
         outcomes: What every rule said.
         lost: Who is to blame for each device's time without a kernel, see :class:`nsysparse.rules.RuleRun`.
         verdict: Two or three sentences with the numbers that matter.
-        stacks: Call stacks and samples.
-        behind: The stack behind each call, see :func:`nsysparse.stacks.attribution.attribute_stacks`.
+        stacks: Call stacks and samples, and the stack behind each call.
         call_paths: Who sent the work, weighed; None where it was not asked for.
         version: Version of nsysparse.
     """
@@ -66,8 +65,7 @@ class Analysis:
     outcomes: tuple[Outcome, ...]
     lost: pl.DataFrame
     verdict: tuple[str, ...]
-    stacks: Stacks
-    behind: pl.DataFrame
+    stacks: Attributed
     call_paths: CallPaths | None = None
     version: str = __version__
 
@@ -96,19 +94,20 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     work = load_work(trace, options.whole_names)
     chosen = _choose(work, options)
     give_back()
-    integrity, stacks, needed = _check(trace, work, progress)
+    integrity, read, needed = _check(trace, work, options, progress)
     work = replace(work, calls=work.calls.without_ids())
-    behind = attribute_stacks(work, stacks)
+    stacks = Attributed.of(work, read)
     activity = Activity(work, trace)
     timed = _time(trace, work, activity, chosen, options, progress)
-    work, (behind,) = keep_needed(work, needed, trace.shelf, behind)
+    work, (found,) = keep_needed(work, needed, trace.shelf, stacks.found)
+    stacks = replace(stacks, found=found)
     activity.calls = work.calls
     common = Common(work, trace, activity, integrity.hole)
     accounts = _account(trace, common, timed, options, progress)
     del needed, activity, common
     work = work.accounted()
     give_back()
-    ruled, call_paths = _judge(trace, work, accounts, options, integrity, (stacks, behind), progress)
+    ruled, call_paths = _judge(trace, work, accounts, options, integrity, stacks, progress)
     return Analysis(
         trace_facts(trace),
         options,
@@ -121,20 +120,30 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
         ruled.lost,
         tuple(state_verdict(accounts, work, integrity, rank(ruled.outcomes))),
         stacks,
-        behind,
         call_paths,
     )
 
 
-def _check(trace: Trace, work: Work, progress: Progress) -> tuple[Verdict, Stacks, Needed]:
-    """Check the recording, and beside that read its stacks and find the calls that will be needed."""
+def _check(
+    trace: Trace, work: Work, options: Options, progress: Progress
+) -> tuple[Verdict, Stacks | NsysparseError, Needed]:
+    """Check the recording, and beside that read its stacks and find the calls that will be needed.
+
+    Where no call paths are asked for, stacks that cannot be read are an error of the rules that look at them only.
+    """
     progress("checking integrity")
     # What reads goes first: whether texts had to be repaired is said of what was read so far.
     finish = begin_checking(trace, work)
     with aside(trace.shelf.at_once) as begin:
         checked, found = begin(finish), begin(partial(find_needed, work))
         progress("weighing call paths")
-        stacks = load_stacks(trace, work.calls)
+        stacks: Stacks | NsysparseError
+        try:
+            stacks = load_stacks(trace, work.calls)
+        except NsysparseError as error:
+            if options.call_paths:
+                raise
+            stacks = error
         progress("checking integrity")
         return checked(), stacks, found()
 
@@ -204,7 +213,7 @@ def _judge(
     accounts: list[DeviceAccount],
     options: Options,
     integrity: Verdict,
-    stacks: tuple[Stacks, pl.DataFrame],
+    stacks: Attributed,
     progress: Progress,
 ) -> tuple[RuleRun, CallPaths | None]:
     """Run the rules, and weigh the call paths beside them, where these are asked for."""
@@ -217,7 +226,7 @@ def _judge(
 
             def weigh() -> CallPaths:
                 with room:
-                    return weigh_call_paths(work, accounts, trace, *stacks)
+                    return weigh_call_paths(work, accounts, trace, stacks)
 
             weighed = begin(weigh)
         give_back()

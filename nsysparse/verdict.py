@@ -56,9 +56,9 @@ def state_verdict(
 
 
 def _nothing(work: Work) -> str:
-    if work.calls.recorded:
+    if recorded := work.calls.recorded.calls:
         return (
-            f"No GPU operation was recorded, though {count(work.calls.recorded)} CUDA API calls were:"
+            f"No GPU operation was recorded, though {count(recorded)} CUDA API calls were:"
             " there is nothing to account for on the GPU."
         )
     return "No CUDA activity was recorded: there is nothing to account for on the GPU."

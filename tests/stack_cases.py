@@ -95,16 +95,16 @@ def stacks_of(name: str) -> Stacks:
         return load_stacks(trace)
 
 
-def made(analysis: Analysis, trace: Trace, stacks: Stacks | None = None, **options: bool) -> Flame:
+def made(analysis: Analysis, trace: Trace, **options: bool) -> Flame:
     """The flame graph of an analysis."""
-    return make_flame(analysis.work, analysis.devices, stacks or load_stacks(trace), analysis.behind, trace, **options)
+    return make_flame(analysis.work, analysis.devices, analysis.stacks, trace, **options)
 
 
 @cache
 def flame_of(name: str, window: str | None = "whole", lines: bool = True) -> Flame:
     """Flame graph of a real recording."""
     with open_trace(trace_path(name)) as trace:
-        return made(analyzed(name, window), trace, lines=lines, stacks=stacks_of(name))
+        return made(analyzed(name, window), trace, lines=lines)
 
 
 @cache

@@ -70,7 +70,7 @@ def silence(rows, at):
     return rows[at][1] - max(earlier) if earlier else None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(CALLS, st.sampled_from([2, 3, 1_000_000]), st.booleans())
 def test_silences_and_pauses_stay_what_they_were(drawn, piece, mapped):
     rows, shelf = rows_of(drawn), MappedShelf() if mapped else Shelf()
@@ -88,10 +88,11 @@ def test_silences_and_pauses_stay_what_they_were(drawn, piece, mapped):
     sent = kept.kernels["call"].to_list()
     assert sent[0] is None
     assert [left[i] for i in sent[1:]] == [row[:4] for row in rows if row[4]]
-    assert (kept.calls.recorded, kept.calls.recorded_with_stack) == (
+    assert (kept.calls.recorded.calls, kept.calls.recorded.with_stack) == (
         len(rows),
         sum(i % 3 > 0 for i in range(len(rows))),
     )
+    assert kept.calls.recorded.last_end_ns == max(row[2] for row in rows)
     assert kept.calls.threads.tolist() == sorted({row[0] for row in rows})
 
     # Next to what is no launch the thread was silent for as long, before it and after it.
@@ -130,7 +131,7 @@ def test_marks_of_real_recordings(name):
         starts = {table: work.calls["start_ns"].gather(calls).to_list() for table, calls in sent.items()}
         kept, _ = keep_needed(work, find_needed(work), trace.shelf)
     few = kept.calls.whole().select(COLUMNS)
-    assert 0 < few.height < every.height == kept.calls.recorded
+    assert 0 < few.height < every.height == kept.calls.recorded.calls
     for table in GPU_TABLES:
         again = getattr(kept, table)["call"].drop_nulls()
         assert kept.calls["start_ns"].gather(again).to_list() == starts[table]

@@ -229,10 +229,10 @@ def _time_window(asked: str, whole: Window, work: Work) -> Window:
 
 def _last_recorded(whole: Window, work: Work) -> int:
     """The end of what was recorded: a device that has no work any more idles while others and the host go on."""
-    if not work.calls.height and not work.ranges.frame.height:
+    if not work.calls.recorded.calls and not work.ranges.frame.height:
         return FOREVER  # nothing of the host says how long others went on
     ranges = work.ranges.frame.select(pl.col("end_ns").filter("finished").max()).item()
-    return max(whole.end_ns, int(work.calls.end.max(initial=0)), ranges or 0)
+    return max(whole.end_ns, work.calls.recorded.last_end_ns, ranges or 0)
 
 
 def parse_time(text: str) -> int | None:

@@ -160,10 +160,8 @@ def _draw(
         found = analysis.call_paths
         if found is None or not lines or keep_noise:
             progress("weighing call paths")
-            stacks = analysis.stacks, analysis.behind
-            found = weigh_call_paths(
-                analysis.work, analysis.devices, opened, *stacks, lines=lines, keep_noise=keep_noise
-            )
+            work, devices, stacks = analysis.work, analysis.devices, analysis.stacks
+            found = weigh_call_paths(work, devices, opened, stacks, lines=lines, keep_noise=keep_noise)
         note_cache_problem(opened)
     leads = [sentence for account in analysis.devices for sentence in what_leads(account)]
     return found.flame, found.tables["sampled_threads"], leads

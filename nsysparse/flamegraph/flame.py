@@ -18,7 +18,7 @@ from nsysparse.joins.calls import FUNCTIONS
 from nsysparse.joins.ranges import Ranges
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
-from nsysparse.stacks.attribution import measure_stacks
+from nsysparse.stacks.attribution import Attributed, measure_stacks
 from nsysparse.stacks.chains import Codes, Lists, distinct_lists, joined
 from nsysparse.stacks.folding import Folded, fold
 from nsysparse.stacks.load import OF_OS_CALLS, UNREADABLE, Stacks
@@ -97,8 +97,7 @@ def merge_equal(paths: Lists, values: Times) -> tuple[Lists, Times]:
 def make_flame(
     work: Work,
     accounts: Sequence[DeviceAccount],
-    stacks: Stacks,
-    behind: pl.DataFrame,
+    attributed: Attributed,
     trace: Trace,
     *,
     lines: bool = True,
@@ -109,12 +108,12 @@ def make_flame(
     Args:
         work: The joined recording.
         accounts: The devices, each with its window.
-        stacks: The recording's stacks.
-        behind: The stack behind each call, see :func:`nsysparse.stacks.attribution.attribute_stacks`.
+        attributed: Its stacks, and the stack behind each call.
         trace: The recording, for names.
         lines: Keep calls from different lines of a Python function apart.
         keep_noise: Draw every frame of every stack.
     """
+    stacks, behind = attributed.stacks, attributed.behind
     folded = fold(stacks, keep_noise)
     weighed = weigh(work, accounts, stacks, behind, folded, trace)
     weights, values = _there(weighed.rows)

@@ -13,7 +13,7 @@ from nsysparse.flamegraph.flame import Flame, make_flame
 from nsysparse.flamegraph.tables import table_copy_paths, table_waiting_paths
 from nsysparse.joins.work import Work
 from nsysparse.source import Trace
-from nsysparse.stacks.load import Stacks
+from nsysparse.stacks.attribution import Attributed
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,19 @@ def weigh_call_paths(
     work: Work,
     accounts: Sequence[DeviceAccount],
     trace: Trace,
-    stacks: Stacks,
-    behind: pl.DataFrame,
+    stacks: Attributed,
     *,
     lines: bool = True,
     keep_noise: bool = False,
 ) -> CallPaths:
     """Weigh the call paths; see :func:`nsysparse.flamegraph.flame.make_flame`."""
-    flame = make_flame(work, accounts, stacks, behind, trace, lines=lines, keep_noise=keep_noise)
+    flame = make_flame(work, accounts, stacks, trace, lines=lines, keep_noise=keep_noise)
     return CallPaths(
         flame,
         {
             "copy_paths": table_copy_paths(flame),
             "waiting_paths": table_waiting_paths(flame),
-            "sampled_threads": share_samples(work, stacks, trace, *flame.window),
+            "sampled_threads": share_samples(work, stacks.stacks, trace, *flame.window),
             "stack_coverage": flame.coverage,
         },
     )

@@ -38,6 +38,21 @@ Ids = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
+class Recorded:
+    """What is said of all calls that a recording holds.
+
+    Attributes:
+        calls: How many there are.
+        with_stack: How many of them have a call stack.
+        last_end_ns: When the last of them ended; 0 where there is none.
+    """
+
+    calls: int
+    with_stack: int
+    last_end_ns: int
+
+
+@dataclass(frozen=True)
 class Calls:
     """Every CUDA call once, by thread and start.
 
@@ -49,14 +64,14 @@ class Calls:
         threads: The threads that made calls, ascending.
         bounds: First row of each thread, then the number of rows.
         numbers: Numbers of the calls where these are a part of all; else a call's number is its row.
-        counted: How many calls the recording holds, and how many of them with a stack, where not all are kept.
+        of_all: What is said of all calls where not all are kept, see :attr:`recorded`.
     """
 
     frame: pl.DataFrame
     threads: Index
     bounds: Index
     numbers: pl.Series | None = None
-    counted: tuple[int, int] | None = None
+    of_all: Recorded | None = None
 
     @property
     def height(self) -> int:
@@ -64,14 +79,11 @@ class Calls:
         return self.frame.height
 
     @property
-    def recorded(self) -> int:
-        """How many calls the recording holds."""
-        return self.counted[0] if self.counted else self.height
-
-    @property
-    def recorded_with_stack(self) -> int:
-        """How many of them have a call stack."""
-        return self.counted[1] if self.counted else self.frame["callchain"].count()
+    def recorded(self) -> Recorded:
+        """All calls that the recording holds."""
+        if self.of_all is not None:
+            return self.of_all
+        return Recorded(self.height, self.frame["callchain"].count(), int(self.end.max(initial=0)))
 
     def __getitem__(self, column: str) -> pl.Series:
         """A column of ``frame``."""

@@ -106,7 +106,10 @@ def needed_calls(work: Work) -> Bools:
 
 
 def runs_to_keep(calls: Calls, needed: Bools, plain: Bools) -> Runs:
-    """The runs of other calls that say how long a thread was silent: next to what is no launch, and in long pauses."""
+    """The runs of other calls that say how long a thread was silent.
+
+    Those next to what is no launch, those in long pauses, and those that go on when the next call has begun.
+    """
     start, end = calls.start, calls.end
     rows = _rows_where(needed)
     first, last = [np.arange(0)], [np.arange(0)]
@@ -117,9 +120,10 @@ def runs_to_keep(calls: Calls, needed: Bools, plain: Bools) -> Runs:
             # What stands before a thread's first call is another's: it may keep a run too many, never one too few.
             before = np.insert(row[:-1], 0, rows[at - 1] if at > low else begin - 1)
             apart = np.flatnonzero(row - before > 1)
-            row, before = row[apart], before[apart]
-            beside = ~(plain[row] & plain[before]) | (start[row] - end[before] > PAUSE_NS)
-            first.append(before[beside] + 1)
+            row, since = row[apart], before[apart] + 1
+            beside = ~(plain[row] & plain[since - 1]) | (start[row] - end[since - 1] > PAUSE_NS)
+            beside |= _last_end(end, since, row) > start[row]
+            first.append(since[beside])
             last.append(row[beside])
         if low < high and not plain[rows[high - 1]] and rows[high - 1] + 1 < stop:
             first.append(rows[high - 1 : high].astype(np.int64) + 1)
@@ -140,8 +144,16 @@ def _without_pauses(start: Index, end: Index, first: Index, last: Index) -> Runs
     cut = cut[(run >= 0) & (cut > first[run]) & (cut < last[run])]
     heads = np.sort(np.concatenate((first, cut)))
     stops = np.minimum(np.append(heads[1:], start.size), last[np.searchsorted(first, heads, side="right") - 1])
-    bounds = np.stack((heads, stops), axis=1).ravel()
-    return Runs(heads, np.maximum.reduceat(end, bounds[: bounds.size - (stops[-1] == end.size)])[::2])
+    return Runs(heads, _last_end(end, heads, stops))
+
+
+def _last_end(end: Index, first: Index, last: Index) -> Index:
+    """The latest end of each of some ascending stretches of rows, from ``first`` to before ``last``."""
+    if not first.size:
+        return end[:0]
+    base = int(first[0])
+    bounds = np.stack((first, last), axis=1).ravel()[: 2 * first.size - 1] - base
+    return np.maximum.reduceat(end[base : last[-1]], bounds)[::2]
 
 
 def _renumbered(frame: pl.DataFrame, place: Place, shelf: Shelf) -> pl.DataFrame:
@@ -156,7 +168,7 @@ def _only(calls: Calls, needed: Needed, shelf: Shelf) -> Calls:
     """Some calls; ``calls`` is emptied column by column, so that there are never two copies of them."""
     rows, runs = needed.rows, needed.runs
     heads, bounds = (np.searchsorted(rows.to_numpy(), of.astype(np.uint32)) for of in (runs.first, calls.bounds))
-    counted = (calls.recorded, calls.recorded_with_stack)
+    every = calls.recorded
     frame = calls.give_away()
 
     def column(name: str) -> pl.Series:
@@ -167,7 +179,7 @@ def _only(calls: Calls, needed: Needed, shelf: Shelf) -> Calls:
     narrow = [name for name in frame.columns if name not in wide]
     names = [name for pair in zip_longest(wide, narrow) for name in pair if name]
     columns = in_order(column, names, min(2, shelf.at_once))
-    return Calls(pl.DataFrame(list(columns)), calls.threads, bounds, counted=counted)
+    return Calls(pl.DataFrame(list(columns)), calls.threads, bounds, of_all=every)
 
 
 def _pieces(column: pl.Series, rows: pl.Series, heads: Index, runs: Runs, shelf: Shelf) -> Iterator[pl.DataFrame]:

@@ -34,7 +34,7 @@ from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import Threshold, resolve
 from nsysparse.side_by_side import large, side_by_side, worth_at_once
 from nsysparse.source import Trace
-from nsysparse.stacks.load import Stacks
+from nsysparse.stacks.attribution import Attributed
 
 UNEXPLAINED, LOADING, STARTUP = "no finding", "model loading", "start-up"
 Said = Found | Skipped | Quiet | Failed
@@ -42,7 +42,7 @@ Said = Found | Skipped | Quiet | Failed
 # What a rule can need, how to tell that it is not there, and what to say then.
 REASONS: dict[str, tuple[Callable[[Scene], bool], str]] = {
     "calls": (
-        lambda s: not s.work.calls.recorded,
+        lambda s: not s.work.calls.recorded.calls,
         "no CUDA API calls were recorded: record with -t cuda",
     ),
     "kernels": (
@@ -92,7 +92,7 @@ def run_rules(
     work: Work,
     integrity: Verdict,
     trace: Trace,
-    stacks: tuple[Stacks, pl.DataFrame],
+    stacks: Attributed,
     settings: Mapping[str, float] | None = None,
     room: AbstractContextManager[object] | None = None,
 ) -> RuleRun:
@@ -111,7 +111,7 @@ def run_rules(
         UsageError: A threshold that no rule has.
     """
     limits = resolve(thresholds(), settings or {})
-    recording = Recording(trace, work, *stacks)
+    recording = Recording(trace, work, stacks)
     scenes = [Scene(a, work.on(a.number), integrity, recording, limits) for a in accounts]
     rules = sorted(load_rules(), key=lambda r: (getattr(r, "REST", False), r.ID))
     outcomes: list[Outcome] = []

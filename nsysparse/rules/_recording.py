@@ -13,7 +13,7 @@ from nsysparse.joins.work import Work
 from nsysparse.rules._periods import OwnRanges
 from nsysparse.rules._stacks import CallStacks
 from nsysparse.source import Trace
-from nsysparse.stacks.load import Stacks
+from nsysparse.stacks.attribution import Attributed
 
 
 class Recording:
@@ -24,10 +24,10 @@ class Recording:
         own_ranges: The program's own NVTX ranges.
     """
 
-    def __init__(self, trace: Trace, work: Work, stacks: Stacks, behind: pl.DataFrame) -> None:
+    def __init__(self, trace: Trace, work: Work, stacks: Attributed) -> None:
         self._trace = trace
         self._os_waits: dict[int, Intervals] = {}
-        self.call_stacks = CallStacks(stacks, behind)
+        self.call_stacks = CallStacks(stacks)
         self.own_ranges = OwnRanges(work)
 
     def texts(self, references: pl.Series) -> pl.DataFrame:

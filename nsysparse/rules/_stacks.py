@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from nsysparse.stacks.attribution import Attributed
 from nsysparse.stacks.load import Stacks
 
 # Functions that say nothing of the program though they are code: the frameworks' insides, the standard library's.
@@ -19,16 +20,21 @@ SHOWN = 4  # functions of a path in a sentence
 
 
 class CallStacks:
-    """Stacks of a recording.
+    """Stacks of a recording; where they cannot be read, whoever asks for them gets the error."""
 
-    Attributes:
-        stacks: Every stack of the recording.
-        by_call: ``call``, ``native`` and ``python`` (numbers of stacks, -1: none) of calls that sent work or wait.
-    """
-
-    def __init__(self, stacks: Stacks, behind: pl.DataFrame) -> None:
-        self.stacks, self.by_call = stacks, behind.select("call", "native", "python")
+    def __init__(self, attributed: Attributed) -> None:
+        self._attributed = attributed
         self._mentioned: dict[str, bool] = {}
+
+    @property
+    def stacks(self) -> Stacks:
+        """Every stack of the recording."""
+        return self._attributed.stacks
+
+    @property
+    def by_call(self) -> pl.DataFrame:
+        """``call``, ``native`` and ``python`` (numbers of stacks, -1: none) of calls that sent work or wait."""
+        return self._attributed.behind.select("call", "native", "python")
 
     @property
     def of_calls(self) -> int:

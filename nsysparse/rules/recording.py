@@ -113,7 +113,7 @@ def _backtraces(scenes: Sequence[Scene]) -> Finding | None:
     if not scenes or not scenes[0].recording.call_stacks.of_calls:
         return None
     calls = scenes[0].work.calls
-    traced = calls.recorded_with_stack
+    traced = calls.recorded.with_stack
     launches = calls.doing("launch")
     took = calls["end_ns"].filter(launches) - calls["start_ns"].filter(launches)
     return Finding(
@@ -126,7 +126,7 @@ def _backtraces(scenes: Sequence[Scene]) -> Finding | None:
         " and to the gap before the next. Who sends the work is right; how long the host takes is an upper bound.",
         "For times, record again without --cudabacktrace; keep this recording for the call paths.",
         None,
-        {"calls_with_stack": traced, "calls": calls.recorded, "launch_call_median_ns": lower_median(took)},
+        {"calls_with_stack": traced, "calls": calls.recorded.calls, "launch_call_median_ns": lower_median(took)},
         key="backtraces",
     )
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsysparse.errors import NsysparseError
 from nsysparse.joins.work import Work
 from nsysparse.shelf import PIECE_ROWS
 from nsysparse.stacks.chains import Index
@@ -15,6 +18,40 @@ from nsysparse.stacks.payload import BY_CALL, BY_SAMPLING
 WITH_CALL, BY_SAMPLE, NONE = "call", "sample", "none"
 MAX_LEAD_NS = 1_000_000  # a Python stack comes 0.05 to 15 us before its call; a later call is another's
 KINDS = ("kernels", "copies", "memsets", "graphs", "synchronizations")
+
+
+@dataclass(frozen=True)
+class Attributed:
+    """A recording's stacks, and the stack behind each call.
+
+    Attributes:
+        read: The stacks, or the error that reading them raised: then whoever asks for them gets it.
+        found: See :func:`attribute_stacks`; empty where they cannot be read.
+    """
+
+    read: Stacks | NsysparseError
+    found: pl.DataFrame
+
+    @classmethod
+    def of(cls, work: Work, read: Stacks | NsysparseError) -> Attributed:
+        """Give the calls of a recording their stacks."""
+        none = dict.fromkeys(("native_by", "python_by"), pl.String)
+        columns = {"call": pl.Int32, "native": pl.Int64, "python": pl.Int64} | none
+        return cls(read, attribute_stacks(work, read) if isinstance(read, Stacks) else pl.DataFrame(schema=columns))
+
+    @property
+    def stacks(self) -> Stacks:
+        """The stacks, or the error."""
+        if isinstance(self.read, NsysparseError):
+            raise self.read
+        return self.read
+
+    @property
+    def behind(self) -> pl.DataFrame:
+        """The stack behind each call, or the error."""
+        if isinstance(self.read, NsysparseError):
+            raise self.read
+        return self.found
 
 
 def attribute_stacks(work: Work, stacks: Stacks) -> pl.DataFrame:
