@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from analyzed import NEWEST, SECOND, TID, US, analyze_file, machine
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from stack_cases import copy_with_stack
 from traces import trace_path
 
+from nsysparse.accounting.device import Options
+from nsysparse.accounting.windows import choose_window, phases
+from nsysparse.analysis import analyze
+from nsysparse.errors import SchemaError, UsageError
+from nsysparse.findings import Failed
 from nsysparse.joins import needed as needed_calls
 from nsysparse.joins.calls import Calls
 from nsysparse.joins.needed import PAUSE_NS, find_needed, keep_needed
@@ -27,6 +36,8 @@ STEPS = st.one_of(st.integers(0, 9), st.sampled_from([PAUSE_NS - 1, PAUSE_NS, PA
 CALLS = st.lists(
     st.tuples(st.sampled_from(THREADS), STEPS, STEPS, st.sampled_from(NAMES), st.booleans()), min_size=1, max_size=40
 )
+LAUNCHED = (3, 0, 0, LAUNCH, True)
+LASTING = [LAUNCHED, (3, 0, 9, "cudaEventQuery", False), LAUNCHED, (3, 0, 0, "cudaMemcpy", False), LAUNCHED]
 
 
 def rows_of(drawn):
@@ -71,6 +82,7 @@ def silence(rows, at):
 
 
 @settings(max_examples=400, deadline=None)
+@example(drawn=LASTING, piece=3, mapped=False)
 @given(CALLS, st.sampled_from([2, 3, 1_000_000]), st.booleans())
 def test_silences_and_pauses_stay_what_they_were(drawn, piece, mapped):
     rows, shelf = rows_of(drawn), MappedShelf() if mapped else Shelf()
@@ -114,6 +126,36 @@ def test_silences_and_pauses_stay_what_they_were(drawn, piece, mapped):
     # What is left grows with these calls and with pauses, not with the others.
     pauses = sum((silence(rows, i) or 0) > PAUSE_NS for i in range(len(rows)))
     assert len(left) <= 2 * len(whole) + len(THREADS) + pauses
+
+
+def test_what_is_said_of_all_calls_stays(tmp_path):
+    """A window may lie where only other calls were made; the end of the recording is theirs."""
+    b = machine(NEWEST)
+    b.launch(TID, (SECOND, SECOND + US), (SECOND + 2 * US, SECOND + 9 * US))
+    for second in range(2, 9):
+        b.api("cudaEventQuery_v3020", second * SECOND, second * SECOND + US, TID)
+    path = b.write(tmp_path / "t.sqlite")
+    work = analyze_file(path, window="whole").work
+    assert (work.calls.height, work.calls.recorded.calls) == (1, 8)
+    (offered,) = (phases(work, None),)
+    assert choose_window("5s..6s", offered, None, work).start_ns == 5 * SECOND
+    with pytest.raises(UsageError, match="holds none"):
+        choose_window("9s..10s", offered, None, work)
+
+
+def test_damaged_stacks_without_call_paths(tmp_path):
+    """Rules that look at stacks fail one by one; with call paths the analysis cannot be made."""
+    path = copy_with_stack(NEWEST, 0).write(tmp_path / "t.sqlite")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE CUDA_CALLCHAINS SET symbol = 'none'")
+    with open_trace(path) as trace, pytest.raises(SchemaError, match="CUDA_CALLCHAINS"):
+        analyze(trace)
+    with open_trace(path) as trace:
+        analysis = analyze(trace, Options(call_paths=False))
+    failed = [o for o in analysis.outcomes if isinstance(o, Failed)]
+    assert failed
+    assert all("CUDA_CALLCHAINS" in o.error for o in failed)
+    assert analysis.devices[0].figures()["busy_ns"]
 
 
 def test_a_recording_of_needed_calls_stays_as_it_is():

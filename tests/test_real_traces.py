@@ -185,9 +185,9 @@ def test_backtrace_rows_do_not_multiply_calls(analysis_of):
     path = trace_path("llama_default")
     (expected,) = sql(path, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass IN (0, 1)")
     work = analysis_of("llama_default", "whole").work
-    assert work.calls.height == expected[0]
+    assert work.calls.recorded.calls == expected[0]
     (stacks,) = sql(path, "SELECT count(callchainId) FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass = 67")
-    assert work.calls["callchain"].count() == stacks[0]
+    assert work.calls.recorded.with_stack == stacks[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -241,7 +241,7 @@ def test_kernels_of_ranges_equal_nsys(analysis_of, name):
         figure[2] += int(row["Total Time (ns)"])
     found = kernels_of_ranges(analysis.work) if expected else {}
     assert {n: f[0] for n, f in found.items()} == {n: f[0] for n, f in expected.items()}
-    doubled = analysis.work.calls["callchain"].count() > 0
+    doubled = analysis.work.calls.recorded.with_stack > 0
     for range_name, (count, time) in found.items():
         assert time == pytest.approx(expected[range_name][1], abs=0.05 * count + 1)
         if not doubled:
