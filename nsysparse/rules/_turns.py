@@ -23,6 +23,9 @@ COLUMNS = ("call", "start_ns", "end_ns", "thread", "name", "does", "failed", "wa
 def take_turns(work: Work, threads: Iterable[int], window: Window) -> pl.DataFrame:
     """The calls of some threads around a window.
 
+    Those that send nothing, nor wait or allocate, may be gone next to launches (:mod:`nsysparse.joins.needed`): no rule
+    asks how long a thread was silent there.
+
     Returns:
         COLUMNS of :class:`Calls` in ``thread``, ``start_ns`` order.
     """
