@@ -138,9 +138,10 @@ def _copies(account: DeviceAccount) -> str | None:
     path = account_path(account, top["path"])
     sender = f", sent from {path}" if path else ""
     share = percent(top["exposed_ns"] / account.window.length_ns)
+    what = "copy" if top["count"] == 1 else "copies"
     held = f" and {duration(top['in_call_ns'])} of the host inside the copy calls" if top["in_call_ns"] else ""
     return (
-        f"{count(top['count'])} {top['kind_name']} copies ({top['src']} to {top['dst']}) moved {size(top['bytes'])}"
+        f"{count(top['count'])} {top['kind_name']} {what} ({top['src']} to {top['dst']}) moved {size(top['bytes'])}"
         f"{each}{sender}: {share} of the window with no kernel beside them{held}."
     )
 
@@ -201,6 +202,6 @@ def _loading(account: DeviceAccount) -> str | None:
         return None
     return (
         f"The first {percent(loading.wall_ratio)} of the recording loads a model ({size(loading.bytes)} to the device,"
-        f" {percent(loading.kernels_ratio)} of the kernels): loading is not serving; look past it with"
-        f" --window {loading.end_ns / 1e9:.3f}s.."
+        f" {percent(loading.kernels_ratio)} of the kernels): loading is not serving, and"
+        f" --window {loading.end_ns / 1e9:.3f}s.. looks past it."
     )
