@@ -82,7 +82,7 @@ _TERMS = (
     (
         "host-blocked-in-copies",
         "Host-blocked in copies",
-        "The part of exposed copy time during which the thread that feeds the device was inside a copy or synchronize"
+        "The part of exposed copy time during which a thread that feeds the device was inside a copy or synchronize"
         " call. What better copies can win is bounded by this and by held-up time.",
     ),
     (
@@ -265,12 +265,13 @@ _TERMS = (
     (
         "feeds",
         "Operations sent",
-        "GPU operations in the window whose call this thread made; calls counts all CUDA calls of the thread.",
+        "GPU operations that ran in the window, also those that began before it, whose call this thread made. Calls are"
+        " all CUDA calls of the thread that touch the window, one each, however many rows backtraces make of it.",
     ),
     (
         "call-time",
         "Time in calls",
-        "Union of the thread's calls of this sort, clipped to the window.",
+        "Union of the thread's calls of this sort, clipped to the window. Memsets are no copies here.",
     ),
     (
         "kernel-name",
@@ -287,8 +288,8 @@ _TERMS = (
         "activity",
         "What the host was doing",
         "What the gap's thread was doing, instant by instant, the first that applies: profiler overhead, synchronize,"
-        " copy, allocation, launch or other CUDA call, OS runtime call. No traced call means that it ran code (or"
-        " waited) outside anything the recording shows.",
+        " copy (or memset), allocation, launch or other CUDA call, OS runtime call. No traced call means that it ran"
+        " code (or waited) outside anything the recording shows.",
     ),
     (
         "coverage",

@@ -16,7 +16,7 @@ from nsysparse.units import count, duration, percent, size
 
 LOADING_WORTH_SAYING = 0.05  # of the wall
 OPAQUE = 0.5  # of the busy time, inside graphs recorded whole, from which the verdict speaks of what is left
-COPIES_HEALTHY = 0.01  # of the window, in which a kernel or the feeding thread waited for a copy
+COPIES_HEALTHY = 0.01  # of the window, in which a kernel or a feeding thread waited for a copy
 SUSPECTS = {"scalar_readback"}  # what everybody suspects: worth a word even where its price is small
 ABOUT_COPIES = {
     *("pageable_copies", "state_offload", "scalar_readback", "serial_copies", "streamed_weights", "small_copies"),
@@ -104,7 +104,7 @@ def _healthy_copies(account: DeviceAccount) -> str | None:
         return None
     return (
         f"Copies are healthy: {percent(f['copies_ratio'])} of the window; a submitted kernel waited for one in"
-        f" {percent(f['held_up_ratio'])} of it, the feeding thread in {percent(f['host_blocked_in_copies_ratio'])}."
+        f" {percent(f['held_up_ratio'])} of it, a feeding thread in {percent(f['host_blocked_in_copies_ratio'])}."
     )
 
 

@@ -49,6 +49,31 @@ def test_calls_are_found_by_row_thread_process_and_condition(rows):
     assert part.part(pl.col("start_ns") > 20).whole().rows() == [r for r in numbered if not r[2] and r[1] > 20]
 
 
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        ("allocate", ("cudaMallocAsync", "cudaFreeHost", "cudaHostRegister", "cuMemAlloc", "cuMemHostRegister")),
+        (
+            "allocate",
+            ("cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease"),
+        ),
+        ("allocate", ("cuMemAddressFree",)),
+        ("copy", ("cudaMemcpy2DAsync", "cuMemcpyHtoD")),
+        ("memset", ("cudaMemsetAsync", "cuMemsetD8")),
+        ("synchronize", ("cudaDeviceSynchronize", "cuStreamSynchronize")),
+        ("launch", ("cudaLaunchKernelExC", "cuLaunchKernel")),
+        ("graph launch", ("cudaGraphLaunch",)),
+        ("other", ("cuMemGetInfo", "cuMemAdvise", "cuMemGetAddressRange", "cudaEventQuery", "cudaGraphInstantiate")),
+    ],
+)
+def test_what_functions_do(function, names):
+    names = sorted(names)
+    frame = pl.DataFrame({"name": pl.Series(names, dtype=pl.Enum(names))})
+    calls = Calls(frame, np.array([1]), np.array([0, len(names)]))
+    assert calls.doing(function).all()
+    assert calls.number_doing(function) == len(names)
+
+
 NAMES = ("cudaMemcpy", "cuMemcpyHtoD_v2", "cudaLaunchKernel_v7000", "cudaStreamSynchronize")
 RECORDED = st.lists(
     st.tuples(

@@ -54,6 +54,36 @@ def test_help_and_version(cli: CommandLine) -> None:
     assert cli("-h").out == overview.out
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--window", "1s..2s"], "--window is about a trace"),
+        (["--device", "9"], "--device is about a trace"),
+        (["--fail-on", "medium"], "--fail-on is about a trace"),
+        (["--set", "launch_bound.low=0.3"], "--set is about a trace"),
+    ],
+)
+def test_options_of_a_trace_without_one(given: list[str], said: str, cli: CommandLine) -> None:
+    """A report of a census alone must not look as if it had passed what was never asked."""
+    done = cli("analyze", "--census", "census", *given)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+
+
+def test_options_of_a_census_without_one(export: Path, cli: CommandLine) -> None:
+    done = cli("analyze", str(export), "--marks", "a", "b")
+    assert (done.code, done.out) == (2, "")
+    assert "--marks is about a census" in done.err
+
+
+@pytest.mark.parametrize("command", [("analyze", "--json"), ("flamegraph", "-o"), ("stats", "-o"), ("scrub", "-o")])
+def test_a_dash_is_no_file(command: tuple[str, str], export: Path, cli: CommandLine) -> None:
+    done = cli(command[0], str(export), command[1], "-")
+    assert (done.code, done.out) == (2, "")
+    assert "'-' is no name of a file" in done.err
+    assert not list(Path.cwd().iterdir())
+
+
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_help_of_each_command(command: str, cli: CommandLine) -> None:
     done = cli(command, "--help")

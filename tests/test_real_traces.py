@@ -148,17 +148,30 @@ def test_figures_are_the_experts(analysis_of, name, window):
     assert tuple(figures[f"{n}_ns"] for n in names) == EXPERT[name, window]
 
 
-@pytest.mark.parametrize("name", ["state_checkpoint", "train_item"])
+@pytest.mark.parametrize("name", ["state_checkpoint", "threads", "train_item"])
 @pytest.mark.parametrize("window", ["ranges", "steady"])
 def test_host_in_copy_or_sync_equals_plain_sql(analysis_of, name, window):
-    account = analysis_of(name, window).devices[0]
-    spans = sql(
-        trace_path(name),
-        "SELECT start, end FROM CUPTI_ACTIVITY_KIND_RUNTIME AS r JOIN StringIds AS s ON s.id = r.nameId"
-        " WHERE eventClass IN (0, 1) AND (value LIKE '%Memcpy%' OR value LIKE '%Synchronize%')",
+    """All threads that feed the device count, also where several do (threads): none of them feeds it more than others."""
+    path, account = trace_path(name), analysis_of(name, window).devices[0]
+    low, high = account.window.start_ns, account.window.end_ns
+    kernels, copies = (
+        merged(sql(path, f"SELECT start, end FROM CUPTI_ACTIVITY_KIND_{table}"), low, high)
+        for table in ("KERNEL", "MEMCPY")
+    )
+    waiting = merged(
+        sql(
+            path,
+            "SELECT start, end FROM CUPTI_ACTIVITY_KIND_RUNTIME AS r JOIN StringIds AS s ON s.id = r.nameId"
+            " WHERE eventClass IN (0, 1) AND (value LIKE '%Memcpy%' OR value LIKE '%Synchronize%')",
+        ),
+        low,
+        high,
     )
     figures = account.figures()
-    assert figures["host_in_copy_or_sync_ns"] == length(merged(spans, account.window.start_ns, account.window.end_ns))
+    assert figures["host_in_copy_or_sync_ns"] == length(waiting)
+    beside = merged([*kernels, *waiting], low, high)  # of exposed copies what lies in no waiting call is in neither
+    exposed = length(copies) - overlap(copies, kernels)
+    assert figures["host_blocked_in_copies_ns"] == exposed - (length(copies) - overlap(copies, beside))
 
 
 @pytest.mark.parametrize("name", NAMES)

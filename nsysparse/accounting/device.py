@@ -140,7 +140,7 @@ class DeviceAccount:
     def _figures(self) -> dict[str, Any]:
         summary = self.busy.summary()
         length = self.window.length_ns
-        blocked = self.host.feeder_in_copy_or_sync.shared(self.busy.exposed)
+        blocked = self.host.in_copy_or_sync.shared(self.busy.exposed)
         idle_waiting = self.host.blocked.shared(self.busy.idle)
         return summary | {
             "host_blocked_in_copies_ns": blocked,

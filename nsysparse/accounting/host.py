@@ -65,13 +65,11 @@ class Host:
             ``blocked_while_idle_ns`` (the part of it in which the device was idle).
         blocked: Union of the waiting calls of these threads.
         in_copy_or_sync: Union of their copy and synchronize calls.
-        feeder_in_copy_or_sync: The same of the first thread alone.
     """
 
     threads: pl.DataFrame
     blocked: Intervals
     in_copy_or_sync: Intervals
-    feeder_in_copy_or_sync: Intervals
 
 
 def thread_names(trace: Trace, threads: pl.Series) -> pl.DataFrame:
@@ -117,7 +115,6 @@ def measure_host(work: Work, busy: Busy, activity: Activity) -> Host:
         threads,
         Intervals.any_of(b for b, _ in unions),
         Intervals.any_of(c for _, c in unions),
-        unions[0][1] if unions else Intervals.none(),
     )
 
 

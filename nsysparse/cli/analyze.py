@@ -7,11 +7,13 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from nsysparse.cli.census_options import census_option, census_window_options
 from nsysparse.cli.options import (
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
     from nsysparse.crosscheck import Crosscheck
 
 SEVERITIES = ("info", "low", "medium", "high")
+# Options that mean nothing where only a census is looked at: left unsaid they would be believed.
+OF_TRACE = (
+    *("window", "devices", "request_range", "whole_names", "link_peak"),
+    *("thresholds", "fail_on", "no_call_paths", "cache", "memory_limit"),
+)
 
 
 @click.command()
@@ -132,8 +139,11 @@ def command(
     from nsysparse.source import open_trace
 
     if trace is None:
+        _refuse(OF_TRACE, "a trace", "name the TRACE")
         _analyze_census(census, (after, marks), output, json_file, requests, top, force)
         return
+    if census is None:
+        _refuse(("after", "marks"), "a census", "add --census DIR")
     if requests is not None and request_range is not None:
         raise UsageError("both --requests and --request-range were given", "give one of them")
     peak = None if link_peak is None else link_peak * 1e9
@@ -179,6 +189,16 @@ def _load_ahead() -> None:
     with contextlib.suppress(Exception):
         importlib.import_module("nsysparse.rules").load_rules()
         importlib.import_module("nsysparse.report")
+
+
+def _refuse(names: Sequence[str], of: str, instead: str) -> None:
+    """Refuse options that were given on the command line and are of something that was not named."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        if option.name in names and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+            raise UsageError(
+                f"{option.opts[0]} is about {of}, and none was named", f"{instead}, or leave the option out"
+            )
 
 
 def _analyze_census(

@@ -24,7 +24,8 @@ FUNCTIONS = {
     "copy": r"^(cuda|cu)(Memcpy|GraphicsMemcpy)",
     "memset": r"^(cuda|cu)Memset",
     "synchronize": r"^(cuda|cu)(Device|Thread|Ctx|Stream|Event)Synchronize$",
-    "allocate": r"^(cuda(Malloc|Free|HostAlloc|Host(Unr|R)egister)|cuMem(Alloc|Free|Create|Map|Unmap|Release|Host))",
+    "allocate": r"^(cuda(Malloc|Free|HostAlloc|Host(Unr|R)egister)"
+    r"|cuMem(Alloc|Free|Create|Map|Unmap|Release|Host|SetAccess|Address(Reserve|Free)))",
     "begin capture": r"^(cuda|cu)StreamBeginCapture",
     "end capture": r"^(cuda|cu)StreamEndCapture$",
 }

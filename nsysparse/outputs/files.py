@@ -25,6 +25,8 @@ def check_target(path: Path, force: bool, recording: Path | None = None, make_fo
         OutputError: With what to do about it.
     """
     with _reported(path):
+        if path.parts[:1] == ("-",):
+            raise OutputError("'-' is no name of a file: nothing is written to a pipe", "name a file")
         if path.is_dir():
             raise OutputError(f"{path} is a folder", "name a file")
         if path.exists() and not path.is_file():  # renaming a file over a device would replace the device

@@ -32,7 +32,10 @@ _ALL = {
         "Host inside the calls",
         "Time in which a thread that feeds the device was inside the waiting calls meant here; n/a where no calls are",
     ),
-    "idle_while_host_waited_ns": ("of it without a kernel", "The part of it in which no kernel ran"),
+    "idle_while_host_waited_ns": (
+        "of it with nothing else running",
+        "The part of it in which nothing ran but the copies meant here; of synchronizations, nor had more been sent",
+    ),
     "idle_after_ns": ("Idle right after", "Idle time right after these calls that counts into the bound"),
     "around_ns": (
         "Host around the calls",

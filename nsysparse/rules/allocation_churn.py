@@ -80,7 +80,7 @@ def check(scene: Scene) -> Iterable[Found]:
         ID,
         judged,
         title=f"{count(calls.height)} allocations and frees in the loop cost at most {of_wall(scene, cost)}",
-        detail=f"{names} held the host for {duration(cost.waited_ns)}; no kernel ran in"
+        detail=f"{names} held the host for {duration(cost.waited_ns)}; nothing ran in"
         f" {duration(cost.idle_while_ns)} of it, and"
         f" the GPU was idle for another {duration(cost.after_ns)} right after.",
         remedy=worded(scene, REMEDY),

@@ -145,7 +145,7 @@ def _detail(scene: Scene, figures: dict[str, Any], cost: Price) -> str:
     rows: list[dict[str, Any]] = figures["by_caller"]
     names = ", ".join(f"{count(r['calls'])} {r['api']}" + (f" in {r['nvtx']}" if r["nvtx"] else "") for r in rows[:3])
     return (
-        f"{names}: the host waited {duration(cost.waited_ns)}, and in {duration(cost.idle_while_ns)} of it no kernel"
-        f" ran; another {duration(cost.after_ns)} the GPU was idle right after. Without the waits at most"
-        f" {duration(cost.bound_ns)} could be won."
+        f"{names}: the host waited {duration(cost.waited_ns)}, and in {duration(cost.idle_while_ns)} of it nothing"
+        f" ran and nothing more had been sent; another {duration(cost.after_ns)} the GPU was idle right"
+        f" after. Without the waits at most {duration(cost.bound_ns)} could be won."
     )

@@ -41,7 +41,7 @@ from nsysparse.rules._evidence import (
     worst_copies,
 )
 from nsysparse.rules._frameworks import CUDA, CUPY, JAX, PYTORCH, worded
-from nsysparse.rules._price import Waits, latency_ratio, price, waits_for
+from nsysparse.rules._price import Price, Waits, latency_ratio, price, waits_for
 from nsysparse.rules._scene import Scene
 from nsysparse.rules.settings import shares
 from nsysparse.units import count, duration, percent, size
@@ -81,7 +81,7 @@ def check(scene: Scene) -> Iterable[Found]:
         judged,
         title=f"{_kinds(copies)}: {percent(cost.wall_ratio(scene))}"
         f" {window_phrase(scene)}{_of_latency(cost.latency_ratio, figures['ranges_latency_ratio'])}",
-        detail=_detail(scene, figures, cost.bound_ns, cost.waited_ns),
+        detail=_detail(scene, figures, cost),
         remedy=worded(scene, REMEDY),
         price=cost,
         figures=figures,
@@ -126,12 +126,14 @@ def _in_ranges(scene: Scene, copies: pl.DataFrame, waits: Waits) -> dict[str, An
     return {"ranges_latency_ratio": latency_ratio(scene, around.by_thread) if around else None}
 
 
-def _detail(scene: Scene, figures: dict[str, Any], bound: int, waited: int) -> str:
+def _detail(scene: Scene, figures: dict[str, Any], cost: Price) -> str:
     text = (
         f"{count(figures['copies'])} copies of {size(figures['median_bytes'])}{every(figures)}{from_where(figures)}"
-        f" held the host for {duration(waited)}, {duration(bound)} of it without a kernel; on the GPU they take"
-        f" {duration(figures['gpu_time_ns'])}."
+        f" held the host for {duration(cost.waited_ns)}, {duration(cost.idle_while_ns)} of it with nothing else"
+        f" running on the GPU; there they take {duration(figures['gpu_time_ns'])}."
     )
+    if len(cost.by_thread) > 1:
+        text += f" Threads wait side by side: the one that loses most loses {duration(cost.bound_ns)}."
     inside = figures["ranges_latency_ratio"]
     if isinstance(inside, float):
         text += f" The NVTX ranges that hold nothing but these copies are {percent(inside)} of request latency."

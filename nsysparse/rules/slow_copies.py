@@ -29,6 +29,7 @@ from typing import Any
 import polars as pl
 
 from nsysparse.findings import Severity
+from nsysparse.intervals import Intervals
 from nsysparse.rules._evidence import (
     Found,
     copy_figures,
@@ -79,7 +80,7 @@ def _found(scene: Scene, slow: SlowGroup) -> Iterable[Found]:
         "by_size": _by_size(copies),
     }
     kind, memory = copies["kind_name"][0], "pageable" if pageable else "pinned"
-    yield make(
+    found = make(
         scene,
         ID,
         judged,
@@ -89,11 +90,18 @@ def _found(scene: Scene, slow: SlowGroup) -> Iterable[Found]:
         if pageable
         else "Check the link (nvidia-smi -q -d PCIE, nvidia-smi topo -m), the NUMA node of the process, and what"
         " else copies at the same time.",
-        price=replace(cost, claim=cost.claim if not pageable else cost.claim & scene.lost.clip(0, 0)),
+        price=cost,
         figures=figures,
         instances=worst_copies(copies),
         key=f"{kind}-{memory}",
     )
+    yield _listed(found, scene, cost) if pageable else found
+
+
+def _listed(found: Found, scene: Scene, cost: Price) -> Found:
+    """A finding that says nothing of what can be won: pinning wins the staging, too, which other findings price."""
+    bounds = {name: None for name in cost.evidence(scene) if name.startswith("bound")}
+    return Found(replace(found.finding, bound_ns=None, evidence=found.finding.evidence | bounds), Intervals.none())
 
 
 def _times(value: float | None, factor: float) -> float | None:

@@ -40,6 +40,8 @@ def test_pageable_copies_are_only_listed(tmp_path: Path) -> None:
     found = copying(2e9, PAGEABLE).finding(tmp_path, RULE)
     assert found.severity is Severity.INFO
     assert found.own_ns == 0
+    assert found.bound_ns is None  # pinning wins the staging, too: the finding on these copies says how much
+    assert all(value is None for name, value in found.evidence.items() if name.startswith("bound"))
     assert "Pin the memory" in found.remedy
 
 
