@@ -151,7 +151,7 @@ def test_figures_are_the_experts(analysis_of, name, window):
 @pytest.mark.parametrize("name", ["state_checkpoint", "threads", "train_item"])
 @pytest.mark.parametrize("window", ["ranges", "steady"])
 def test_host_in_copy_or_sync_equals_plain_sql(analysis_of, name, window):
-    """All threads that feed the device count, also where several do (threads): none of them feeds it more than others."""
+    """All threads that feed the device count; in "threads" none feeds it more than others."""
     path, account = trace_path(name), analysis_of(name, window).devices[0]
     low, high = account.window.start_ns, account.window.end_ns
     kernels, copies = (
