@@ -7,7 +7,6 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -36,11 +35,12 @@ if TYPE_CHECKING:
     from nsysparse.crosscheck import Crosscheck
 
 SEVERITIES = ("info", "low", "medium", "high")
-# Options that mean nothing where only a census is looked at: left unsaid they would be believed.
+# Options that mean nothing without a trace, and without a census: left unsaid they would be believed.
 OF_TRACE = (
     *("window", "devices", "request_range", "whole_names", "link_peak"),
     *("thresholds", "fail_on", "no_call_paths", "cache", "memory_limit"),
 )
+OF_CENSUS = ("after", "marks")
 
 
 @click.command()
@@ -138,12 +138,10 @@ def command(
     from nsysparse.rules.settings import gather_settings, resolve
     from nsysparse.source import open_trace
 
+    _refuse_strays(trace, census)
     if trace is None:
-        _refuse(OF_TRACE, "a trace", "name the TRACE")
         _analyze_census(census, (after, marks), output, json_file, requests, top, force)
         return
-    if census is None:
-        _refuse(("after", "marks"), "a census", "add --census DIR")
     if requests is not None and request_range is not None:
         raise UsageError("both --requests and --request-range were given", "give one of them")
     peak = None if link_peak is None else link_peak * 1e9
@@ -191,14 +189,21 @@ def _load_ahead() -> None:
         importlib.import_module("nsysparse.report")
 
 
-def _refuse(names: Sequence[str], of: str, instead: str) -> None:
-    """Refuse options that were given on the command line and are of something that was not named."""
+def _refuse_strays(trace: Path | None, census: Path | None) -> None:
+    """Refuse options on the command line that are about a trace or a census where none was named."""
     context = click.get_current_context()
-    for option in context.command.params:
-        if option.name in names and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
-            raise UsageError(
-                f"{option.opts[0]} is about {of}, and none was named", f"{instead}, or leave the option out"
-            )
+    given = [
+        option
+        for option in context.command.params
+        if context.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
+    ]
+    for named, names, what, instead in (
+        (trace, OF_TRACE, "a trace", "name the TRACE"),
+        (census, OF_CENSUS, "a census", "add --census DIR"),
+    ):
+        name = next((option.opts[0] for option in given if option.name in names), None)
+        if named is None and name is not None:
+            raise UsageError(f"{name} is about {what}, and none was named", f"{instead}, or leave {name} out")
 
 
 def _analyze_census(
