@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nsysparse._version import __version__
+from nsysparse.beside import file_beside
 from nsysparse.errors import NsysparseError
 
 FORMAT = 1
@@ -290,14 +291,9 @@ def _safe(table: str) -> str:
 @contextlib.contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
     """A temporary file beside the target, which takes its place in the end."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:64]}.", suffix=".tmp")
-    os.close(handle)
-    try:
-        yield Path(name)
-        os.replace(name, target)
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
+    with file_beside(target) as temporary:
+        yield temporary
+        os.replace(temporary, target)
 
 
 @contextlib.contextmanager

@@ -13,11 +13,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from nsysparse.beside import file_beside
 from nsysparse.errors import NsysparseError
 
 SOURCE = Path(__file__).with_name("recorder.c")
@@ -180,21 +180,16 @@ def _arguments(cupti: Cupti | None, *, headers: bool) -> list[str]:
 
 def _compile(compiler: str, arguments: list[str], target: Path) -> str:
     """Run the compiler; return its complaint, empty when it worked."""
-    handle, temporary = tempfile.mkstemp(dir=target.parent, suffix=".so")
-    os.close(handle)
-    try:
+    with file_beside(target) as temporary:
         done = subprocess.run(
-            [compiler, *arguments, str(SOURCE), "-o", temporary, *LIBRARIES],
+            [compiler, *arguments, str(SOURCE), "-o", str(temporary), *LIBRARIES],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode != 0:
             errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
             return errors[0].strip() if errors else f"exit status {done.returncode}"
-        os.chmod(temporary, 0o755)
+        temporary.chmod(0o755)
         os.replace(temporary, target)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
     return ""
 
 

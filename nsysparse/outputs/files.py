@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from nsysparse.beside import file_beside, folder_beside
 from nsysparse.errors import OutputError
 
 
@@ -88,17 +87,11 @@ def _make_folder(folder: Path, made: list[Path]) -> None:
 
 
 def _write_all(contents: Mapping[Path, bytes]) -> None:
-    staged: dict[Path, Path] = {}
-    try:
-        for path, data in contents.items():
-            staged[path] = _stage(path, data)
-        for path, temporary in staged.items():
+    with contextlib.ExitStack() as staged:
+        written = {path: _stage(path, data, staged) for path, data in contents.items()}
+        for path, temporary in written.items():
             with _reported(path):
                 os.replace(temporary, path)
-    except BaseException:
-        for temporary in staged.values():
-            temporary.unlink(missing_ok=True)
-        raise
 
 
 @contextlib.contextmanager
@@ -109,16 +102,16 @@ def staged_file(path: Path, force: bool, recording: Path | None = None) -> Itera
         OutputError: It could not be written; nothing is left behind.
     """
     check_target(path, force, recording)
-    temporary = _stage(path, b"")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    except BaseException as error:
-        for left in (temporary, *(Path(f"{temporary}-{s}") for s in ("journal", "wal", "shm"))):
-            left.unlink(missing_ok=True)
-        if isinstance(error, OSError):
+    with contextlib.ExitStack() as staged:
+        temporary = _stage(path, b"", staged)
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        except OSError as error:
             raise _failed(path, error) from error
-        raise
+        finally:
+            for left in ("journal", "wal", "shm"):
+                Path(f"{temporary}-{left}").unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -139,18 +132,13 @@ def staged_folder(path: Path, force: bool, recording: Path | None = None) -> Ite
     if not path.parent.is_dir():
         raise OutputError(f"the folder {path.parent} does not exist", "make it first")
     try:
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:64]}.", suffix=".tmp"))
+        with folder_beside(path) as temporary:
+            yield temporary
+            path.mkdir(exist_ok=True)
+            for file in sorted(temporary.iterdir()):
+                os.replace(file, path / file.name)
     except OSError as error:
         raise _failed(path, error) from error
-    try:
-        yield temporary
-        path.mkdir(exist_ok=True)
-        for file in sorted(temporary.iterdir()):
-            os.replace(file, path / file.name)
-    except OSError as error:
-        raise _failed(path, error) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _failed(path: Path, error: OSError | ValueError) -> OutputError:
@@ -158,19 +146,13 @@ def _failed(path: Path, error: OSError | ValueError) -> OutputError:
     return OutputError(f"cannot write {path}: {why}", "choose another place with -o")
 
 
-def _stage(path: Path, data: bytes) -> Path:
-    """Write to a temporary file beside the target."""
+def _stage(path: Path, data: bytes, staged: contextlib.ExitStack) -> Path:
+    """Write to a temporary file beside the target, which goes with the others."""
     with _reported(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:64]}.", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.chmod(name, 0o666 & ~_umask())
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
-        return Path(name)
+        temporary = staged.enter_context(file_beside(path))
+        temporary.write_bytes(data)
+        temporary.chmod(0o666 & ~_umask())
+        return temporary
 
 
 def _umask() -> int:

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import os
 import sys
-import tempfile
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from jinja2 import BytecodeCache
 
 from nsysparse._version import __version__
+from nsysparse.beside import file_beside
 
 if TYPE_CHECKING:
     from jinja2.bccache import Bucket
@@ -40,13 +40,9 @@ def keep(name: str, data: bytes) -> None:
     with contextlib.suppress(OSError, RuntimeError):
         target = _file(name)
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".kept-", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(_digest(data) + b"\n" + data)
+        with file_beside(target) as temporary:
+            temporary.write_bytes(_digest(data) + b"\n" + data)
             os.replace(temporary, target)
-        except OSError:
-            os.unlink(temporary)
 
 
 class KeptTemplates(BytecodeCache):
