@@ -9,40 +9,44 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 
-@contextlib.contextmanager
-def file_beside(target: Path) -> Iterator[Path]:
+def file_beside(target: Path) -> AbstractContextManager[Path]:
     """An empty file that only its owner can read; removed in the end, unless it was moved.
 
     Raises:
         OSError: It cannot be made.
     """
-    path = _name(target)
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        yield path
-    finally:
-        with contextlib.suppress(OSError):
-            path.unlink()
+    return _beside(target, _make_file, _remove_file)
 
 
-@contextlib.contextmanager
-def folder_beside(target: Path) -> Iterator[Path]:
+def folder_beside(target: Path) -> AbstractContextManager[Path]:
     """An empty folder that only its owner can enter; removed in the end with all that it holds.
 
     Raises:
         OSError: It cannot be made.
     """
-    path = _name(target)
+    return _beside(target, partial(Path.mkdir, mode=0o700), partial(shutil.rmtree, ignore_errors=True))
+
+
+@contextlib.contextmanager
+def _beside(target: Path, make: Callable[[Path], object], remove: Callable[[Path], object]) -> Iterator[Path]:
+    path = target.parent / f".{target.name[:64]}.{secrets.token_hex(8)}.tmp"
     try:
-        path.mkdir(mode=0o700)
+        make(path)
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        remove(path)
 
 
-def _name(target: Path) -> Path:
-    return target.parent / f".{target.name[:64]}.{secrets.token_hex(8)}.tmp"
+def _make_file(path: Path) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _remove_file(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsysparse.joins.order import by_start, codes_of, places_of, rows_by
+from nsysparse.joins.order import by_start, codes_of, inverse, places_of, rows_by
 from nsysparse.side_by_side import aside
 
 ROWS = st.lists(
@@ -55,3 +55,10 @@ def test_rows_of_each_key(keys: list[int | None], together: bool) -> None:
         keys = sorted(keys, key=lambda key: (key is None, key or 0))
     found = {key: np.arange(len(keys))[rows].tolist() for key, rows in rows_by(pl.Series(keys, dtype=pl.Int64))}
     assert found == {key: [i for i, k in enumerate(keys) if k == key] for key in keys if key is not None}
+
+
+@given(st.sets(st.integers(0, 20)))
+def test_the_place_of_each_of_some_rows(rows):
+    ascending = sorted(rows)
+    place = inverse(np.array(ascending, np.uint32), 21)
+    assert place.tolist() == [ascending.index(row) if row in rows else 0 for row in range(21)]

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsysparse.joins.calls import Calls
+from nsysparse.joins.order import inverse
 from nsysparse.joins.work import GPU_TABLES, Work
 from nsysparse.nulls import filled, given, masked
 from nsysparse.shelf import PIECE_ROWS, Index, Shelf
@@ -88,8 +89,7 @@ def keep_needed(work: Work, needed: Needed, shelf: Shelf, *numbered: pl.DataFram
     rows, calls = needed.rows, work.calls
     if rows.len() == calls.height:
         return work, list(numbered)
-    place = np.empty(calls.height, np.int32)  # read only where a call is kept
-    place[rows.to_numpy()] = np.arange(rows.len(), dtype=np.int32)
+    place = inverse(rows.to_numpy(), calls.height)
     frames: dict[str, Any] = {name: _renumbered(getattr(work, name), place, shelf) for name in GPU_TABLES}
     tables = [_renumbered(table, place, shelf) for table in numbered]
     del place

@@ -74,6 +74,13 @@ def rows_among(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Index:
     return np.where(known[at] == wanted, at, -1) if known.size else np.full(wanted.size, -1)
 
 
+def inverse(rows: npt.NDArray[np.integer[Any]], height: int) -> npt.NDArray[np.int32]:
+    """Place of each of some rows of a table among them; of the others nothing is said: 0."""
+    place = np.zeros(height, np.int32)
+    place[rows] = np.arange(rows.size, dtype=np.int32)
+    return place
+
+
 def rows_by(keys: pl.Series) -> Iterator[tuple[int, slice | Index]]:
     """As :func:`rows_of`, of a column; NULLs are left out."""
     if not keys.null_count():

@@ -18,7 +18,7 @@ from nsysparse import schema
 from nsysparse.joins.api import make_calls, read_api
 from nsysparse.joins.calls import DOES, Calls, find_calls
 from nsysparse.joins.devices import find_devices, name_peers
-from nsysparse.joins.order import by_start
+from nsysparse.joins.order import by_start, inverse
 from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, make_ranges
 from nsysparse.nulls import filled, given, masked
 from nsysparse.shelf import PIECE_ROWS, Index, Shelf
@@ -205,8 +205,7 @@ def _with_paths(calls: Calls, wanted: pl.Series, ranges: Ranges, shelf: Shelf) -
     sends = np.zeros(calls.height, np.bool_)
     sends[wanted.drop_nulls().to_numpy()] = True
     rows = np.flatnonzero(sends)
-    place = np.empty(calls.height, np.int32)  # read only where a call sent work
-    place[rows] = np.arange(rows.size, dtype=np.int32)
+    place = inverse(rows, calls.height)
     parts = 1 if rows.size <= WORTH_A_THREAD else 2 * -(-rows.size // (2 * PIECE_ROWS))  # as much for either core
     step = -(-rows.size // parts)
 
