@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "nsysparse"
 # Each layer may import itself and those to its left.
 LAYERS = (
-    "_version beside errors units intervals findings nulls data definitions watch side_by_side shelf memory",
+    "_version beside errors units intervals findings nulls data definitions watch side_by_side shelf memory lazy",
     "schema",
     "cache",
     "source",

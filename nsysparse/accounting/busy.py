@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Intervals, Times, owned, times
 from nsysparse.joins.order import rows_of
 from nsysparse.joins.work import Work
+from nsysparse.lazy import cached_property
 from nsysparse.shelf import Shelf
 
 KINDS = ("kernels", "copies", "memsets", "graphs", "migrations")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -25,6 +24,7 @@ from nsysparse.accounting.windows import Window, check_form, check_pattern, rang
 from nsysparse.errors import UsageError
 from nsysparse.intervals import Intervals, times
 from nsysparse.joins.work import Work, accounted_rows
+from nsysparse.lazy import cached_property
 from nsysparse.shelf import Shelf
 from nsysparse.source import Trace
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from nsysparse.intervals import Index, Intervals, Times, pairs, times
 from nsysparse.joins.calls import DOES, Calls
 from nsysparse.joins.order import rows_by
 from nsysparse.joins.work import GPU_TABLES, Work
+from nsysparse.lazy import cached_property
 from nsysparse.source import Trace
 
 # What a thread can be doing, the first that applies: one instant is never counted twice.

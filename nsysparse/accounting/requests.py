@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from nsysparse.joins.nesting import Nesting
 from nsysparse.joins.order import rows_of
 from nsysparse.joins.ranges import IN_TIME
 from nsysparse.joins.work import Work
+from nsysparse.lazy import cached_property
 from nsysparse.nulls import filled, masked
 
 # Figure of a request -> whether it is a time (ns), bytes or a number; the order of every table.

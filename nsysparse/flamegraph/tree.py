@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from nsysparse.intervals import Times
+from nsysparse.lazy import cached_property
 from nsysparse.stacks.chains import Codes, Index, Lists
 
 

@@ -7,7 +7,6 @@ correlation ids, and NVTX ranges of one name that hold no call while their sibli
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ from nsysparse.intervals import Intervals
 from nsysparse.joins.calls import WORK, Calls
 from nsysparse.joins.order import by_start, count_codes, rows_by
 from nsysparse.joins.work import GPU_TABLES, Work
+from nsysparse.lazy import cached_property
 from nsysparse.side_by_side import side_by_side, worth_at_once
 
 JUMP_SUSPECT = 2_049  # largest seen in public exports of unknown completeness

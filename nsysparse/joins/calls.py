@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +13,7 @@ import polars as pl
 from nsysparse import schema
 from nsysparse.intervals import Times, times
 from nsysparse.joins.order import count_codes, rows_by
+from nsysparse.lazy import cached_property
 from nsysparse.nulls import filled
 from nsysparse.shelf import Index
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +18,7 @@ from nsysparse import schema
 from nsysparse.intervals import Intervals
 from nsysparse.joins.nesting import FOREVER, Index, Nesting
 from nsysparse.joins.order import codes_of
+from nsysparse.lazy import cached_property
 from nsysparse.nulls import given
 from nsysparse.source import Trace
 

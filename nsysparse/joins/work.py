@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from nsysparse.joins.calls import DOES, Calls, find_calls
 from nsysparse.joins.devices import find_devices, name_peers
 from nsysparse.joins.order import by_start, inverse
 from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, make_ranges
+from nsysparse.lazy import cached_property
 from nsysparse.nulls import filled, given, masked
 from nsysparse.shelf import PIECE_ROWS, Index, Shelf
 from nsysparse.side_by_side import WORTH_A_THREAD, aside, in_order, side_by_side

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -11,6 +10,7 @@ import polars as pl
 from nsysparse.accounting.device import DeviceAccount
 from nsysparse.analysis import Analysis
 from nsysparse.intervals import Intervals
+from nsysparse.lazy import cached_property
 from nsysparse.report import charts, timeline
 from nsysparse.report.tables import Cell, cell
 from nsysparse.units import percent, size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import polars as pl
 from nsysparse.accounting.windows import Window
 from nsysparse.intervals import Index, times
 from nsysparse.joins.work import Work
+from nsysparse.lazy import cached_property
 
 REGULAR = 0.25  # half the distance between the quartiles, over the median, up to which a period is called regular
 SAME = 0.1  # relative difference of two periods that are called the same

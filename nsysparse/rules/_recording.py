@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import polars as pl
 
 from nsysparse.accounting.busy import union_of_rows
 from nsysparse.intervals import Index, Intervals
 from nsysparse.joins.order import rows_by
 from nsysparse.joins.work import Work
+from nsysparse.lazy import cached_property
 from nsysparse.rules._periods import OwnRanges
 from nsysparse.rules._stacks import CallStacks
 from nsysparse.source import Trace

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from nsysparse.intervals import Index, Intervals, Spans, Times, times
 from nsysparse.joins.calls import DOES
 from nsysparse.joins.order import rows_among, rows_of
 from nsysparse.joins.work import GPU_TABLES, Work
+from nsysparse.lazy import cached_property
 from nsysparse.nulls import filled, masked
 from nsysparse.rules._periods import Beats
 from nsysparse.rules._recording import Recording

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from nsysparse.lazy import cached_property
 from nsysparse.stacks.attribution import Attributed
 from nsysparse.stacks.load import Stacks
 

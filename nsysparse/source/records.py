@@ -8,13 +8,14 @@ together by pattern, their values are copied side by side into a matrix, and a c
 from __future__ import annotations
 
 import threading
-from functools import cached_property
 from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from nsysparse.lazy import cached_property
 
 Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
