@@ -12,7 +12,7 @@ import polars as pl
 
 from nsysparse import schema
 from nsysparse.intervals import Times, times
-from nsysparse.joins.order import count_codes, rows_by
+from nsysparse.joins.order import count_codes
 from nsysparse.lazy import cached_property
 from nsysparse.nulls import filled
 from nsysparse.shelf import Index
@@ -248,62 +248,6 @@ def vocabulary(names: pl.Series) -> pl.Series:
     return words.categories
 
 
-def find_calls(work: pl.DataFrame, calls: Calls) -> npt.NDArray[np.int32]:
-    """The call that sent each piece of GPU work.
-
-    Args:
-        work: Columns ``process``, ``correlation``, ``start_ns``.
-        calls: All calls, with their ``correlation``.
-
-    Returns:
-        Row of the call, -1 where there is none (correlation 0 or NULL, or a call that was not recorded).
-    """
-    result = np.full(work.height, -1, np.int32)
-    mine = calls.by_process()
-    # Very old rows have no process: safe only when one process made calls.
-    process = work["process"].fill_null(next(iter(mine))) if len(mine) == 1 else work["process"]
-    wanted, ids = wide(work["correlation"]), wide(calls["correlation"])
-    if wanted.dtype != ids.dtype:
-        wanted, ids = wanted.astype(np.int64), ids.astype(np.int64)
-    for key, rows in rows_by(process):  # arrays, not frames: there may be many processes
-        if key not in mine:
-            continue
-        sent, made = wanted[rows], ids[mine[key]]
-        call = np.arange(mine[key].start, mine[key].stop, dtype=np.int32)
-        if not sent.all():
-            rows = np.arange(work.height)[rows][sent != NO_ID]
-            sent = wanted[rows]
-        if not made.all():
-            call, made = call[made != NO_ID], made[made != NO_ID]
-        if sent.size and made.size:
-            found, repeated = _look_up(sent, made, call)
-            result[rows] = _latest_before(work[rows], calls.at(mine[key]), found) if repeated else found
-    return result
-
-
-def _look_up(wanted: Ids, ids: Ids, rows: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], bool]:
-    """The call of each id within one process: by direct address where the ids are dense, else by search.
-
-    Returns:
-        Row of the call, -1 for none; and whether several calls have one id.
-    """
-    low, high = int(ids.min()), int(ids.max())
-    if not dense(ids):
-        order = np.argsort(ids, kind="stable")
-        at = np.minimum(np.searchsorted(ids[order], wanted), ids.size - 1)
-        found = np.where(ids[order][at] == wanted, rows[order][at], -1)
-        repeated = np.unique(ids).size != ids.size
-    else:
-        table = np.full(high - low + 1, -1, rows.dtype)
-        table[ids - low] = rows
-        inside = (wanted >= low) & (wanted <= high)
-        found = (
-            table[wanted - low] if inside.all() else np.where(inside, table[np.where(inside, wanted, low) - low], -1)
-        )
-        repeated = np.count_nonzero(table >= 0) != rows.size
-    return found, bool(repeated)
-
-
 def dense(ids: Ids) -> bool:
     """Whether a table with a place for every number between the least and the greatest id is worth its memory."""
     return bool(int(ids.max()) - int(ids.min()) <= 8 * ids.size + ROOM)
@@ -312,17 +256,3 @@ def dense(ids: Ids) -> bool:
 def wide(ids: pl.Series) -> Ids:
     """Ids in a type in which the difference of two near ones has room; NO_ID for NULL."""
     return filled(ids if ids.dtype in (pl.Int32, pl.Int64) else ids.cast(pl.Int32), NO_ID)
-
-
-def _latest_before(work: pl.DataFrame, calls: pl.DataFrame, found: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Where ids come again later in a process: the latest call with the id that began before the operation did.
-
-    ``found`` stays where no call with the id began before the operation (a broken clock).
-    """
-    wide = pl.col("correlation").cast(pl.Int64)
-    order = calls.select(wide, "start_ns", "call").sort("correlation", "start_ns")
-    asked = work.select(wide, "start_ns").with_row_index("row").sort("correlation", "start_ns")
-    best = asked.join_asof(order, on="start_ns", by="correlation", check_sortedness=False).sort("row")["call"]
-    return (
-        best.fill_null(-1).to_numpy() if not best.null_count() else np.where(best.is_null(), found, best.fill_null(-1))
-    )

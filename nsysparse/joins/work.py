@@ -16,14 +16,15 @@ import polars as pl
 
 from nsysparse import schema
 from nsysparse.joins.api import make_calls, read_api
-from nsysparse.joins.calls import DOES, Calls, find_calls
+from nsysparse.joins.calls import DOES, Calls
 from nsysparse.joins.devices import find_devices, name_peers
 from nsysparse.joins.order import by_start, inverse
 from nsysparse.joins.ranges import NO_RANGE, Ranges, attribute, make_ranges
+from nsysparse.joins.senders import find_calls
 from nsysparse.lazy import cached_property
 from nsysparse.nulls import filled, given, masked
 from nsysparse.shelf import PIECE_ROWS, Index, Shelf
-from nsysparse.side_by_side import WORTH_A_THREAD, aside, in_order, side_by_side
+from nsysparse.side_by_side import WORTH_A_THREAD, aside, in_order
 from nsysparse.source import Trace
 
 # The columns that every kind of work has once it is joined.
@@ -129,8 +130,7 @@ def load_work(trace: Trace, whole_names: bool = False) -> Work:
         ranges_later = begin(partial(make_ranges, trace.nvtx(), trace, whole_names))
         calls = make_calls(read_api(trace), trace)
         (parts, migrations, untimed), ranges = gpu_later(), ranges_later()
-    found = side_by_side(lambda frame: find_calls(frame, calls), parts.values(), shelf.at_once)
-    for name, call in zip(parts, found, strict=True):
+    for name, call in zip(parts, find_calls(parts.values(), calls, shelf.at_once), strict=True):
         parts[name] = parts[name].hstack(shelf.put(masked("call", call, call >= 0).to_frame()))
     sent, place = _with_paths(calls, pl.concat([p["call"] for p in parts.values()]), ranges, shelf)
     for name, frame in parts.items():
