@@ -184,6 +184,7 @@ def _account(
     def account(mine: Timed) -> DeviceAccount:
         progress(f"accounting for {mine.device['label']}")
         made = account_for(mine, options, common).put_on(trace.shelf)
+        made.figures()  # kept: now it is known when the device did anything
         if is_large:
             give_back()
         return made

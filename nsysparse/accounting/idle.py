@@ -148,6 +148,11 @@ class Gaps:
         small = [pl.Series("thread", number), *(gaps[c] for c in (*ACTIVITIES, NOTHING, UNKNOWN_THREAD))]
         return cls(gaps[["late", "waited", "next"]].hstack([c.shrink_dtype() for c in small]), gaps["thread"][first])
 
+    @property
+    def height(self) -> int:
+        """How many there are."""
+        return self.facts.height
+
     def frame(self, idle: Intervals) -> pl.DataFrame:
         """All columns of :func:`find_gaps`, the activities still small; ``idle`` as it was when the gaps were found."""
         when = {"start_ns": idle.start, "end_ns": idle.end, "gap_ns": idle.end - idle.start}

@@ -42,17 +42,16 @@ def begin_checking(trace: Trace, work: Work) -> Callable[[], Verdict]:
         check_texts(trace),
         check_diagnostics(trace, work),
         check_event_count(trace),
-        check_clocks(trace, work),
-        check_graphs(trace, work),
     )
+    graphs = check_graphs(trace, work)
 
     def finish() -> Verdict:
         with aside(trace.shelf.at_once) as begin:
-            jumping = begin(partial(check_id_jumps, work))
+            jumping, clocks = begin(partial(check_id_jumps, work)), begin(partial(check_clocks, trace, work))
             sending = Sending.of(work)
             missing, tail = check_missing_rows(work, sending), check_tail(work, sending)
             held = count_calls(work, sending)
-            jumps = jumping()
-        return Verdict((*of_trace, missing, jumps, check_empty_ranges(held, jumps.holes), tail))
+            jumps, timed = jumping(), clocks()
+        return Verdict((*of_trace, timed, graphs, missing, jumps, check_empty_ranges(held, jumps.holes), tail))
 
     return finish

@@ -22,7 +22,7 @@ from nsysparse.joins.calls import NO_ID, Calls, Ids, dense, wide
 from nsysparse.joins.order import by_start, codes_of
 from nsysparse.nulls import filled
 from nsysparse.shelf import Index, Shelf
-from nsysparse.side_by_side import in_order
+from nsysparse.side_by_side import LARGE_AT_ONCE, in_order
 from nsysparse.source import Trace
 
 NOWHERE = -(1 << 62)  # no string has this number
@@ -62,7 +62,8 @@ def make_calls(api: pl.DataFrame, trace: Trace) -> Calls:
     del codes, order
     api.drop_in_place("thread")
     shelf = trace.shelf
-    ids, chains = (_put(api.drop_in_place(c), rows, shelf) for c in ("correlation", "callchain"))
+    at_once = min(LARGE_AT_ONCE, shelf.at_once)
+    ids, chains = in_order(lambda c: _put(api.drop_in_place(c), rows, shelf), ("correlation", "callchain"), at_once)
     twice = _repeated(wide(ids), bounds)
     if twice.any():
         keep, chains = _one_row_a_call(api, rows, bounds, ids, chains, twice, next(shelf.parts(api.height)).stop)
@@ -81,9 +82,7 @@ def make_calls(api: pl.DataFrame, trace: Trace) -> Calls:
 
     trace.frame("strings")  # read once, on this thread
     # Of two that are put in order at once one is narrow.
-    start, name, end, failed = in_order(
-        column, ("start_ns", "name_id", "end_ns", "return_value"), min(2, shelf.at_once)
-    )
+    start, name, end, failed = in_order(column, ("start_ns", "name_id", "end_ns", "return_value"), at_once)
     ended = end < start
     if end.null_count() or ended.any():
         end = pl.select(end_ns=pl.max_horizontal(start, end)).to_series()

@@ -219,12 +219,12 @@ class Calls:
         """
         pageable = (pl.col("src_kind") == schema.PAGEABLE) | (pl.col("dst_kind") == schema.PAGEABLE)
         sent = copies.filter(pageable)["call"].drop_nulls().to_numpy()
+        synchronizing, copying = (self._names_of((function,)) for function in ("synchronize", "copy"))
         asynchronous = vocabulary(self["name"]).str.contains("Async").to_numpy()
-        blocks = ~asynchronous[self._named]
-        blocks[sent] = True
+        waits = (synchronizing | copying & ~asynchronous)[self._named]
         # A graph launch that holds a pageable copy does not wait for it: only a copy call does.
-        waits = self.doing("synchronize") | (self.doing("copy") & pl.Series(blocks))
-        return replace(self, frame=self.frame.with_columns(waits=waits))
+        waits[sent] = (synchronizing | copying)[self._named[sent]]
+        return replace(self, frame=self.frame.with_columns(waits=pl.Series(waits)))
 
     def without_ids(self) -> Calls:
         """The same calls without ``correlation``, which is needed to find what they sent and what is missing."""

@@ -22,7 +22,7 @@ from nsysparse.joins.order import inverse
 from nsysparse.joins.work import GPU_TABLES, Work
 from nsysparse.nulls import filled, given, masked
 from nsysparse.shelf import PIECE_ROWS, Index, Shelf
-from nsysparse.side_by_side import in_order
+from nsysparse.side_by_side import LARGE_AT_ONCE, in_order
 
 PAUSE_NS = 1_000_000  # a host pause longer than this ends a burst of copies
 LAUNCHES = ("launch", "graph launch")
@@ -159,9 +159,15 @@ def _last_end(end: Index, first: Index, last: Index) -> Index:
 def _renumbered(frame: pl.DataFrame, place: Place, shelf: Shelf) -> pl.DataFrame:
     """A table with the new numbers of its calls."""
     call = frame["call"]
-    parts = (call[part] for part in shelf.parts(call.len()))
-    pieces = (masked("call", place[filled(part)], given(part)).to_frame() for part in parts)
-    return frame.with_columns(shelf.keep(pieces).to_series()) if call.len() else frame
+
+    def piece(low: int) -> pl.DataFrame:
+        part = call[low : low + PIECE_ROWS]
+        return masked("call", place[filled(part)], given(part)).to_frame()
+
+    if not call.len():
+        return frame
+    pieces = in_order(piece, range(0, call.len(), PIECE_ROWS), min(LARGE_AT_ONCE, shelf.at_once))
+    return frame.with_columns(shelf.keep(pieces).to_series())
 
 
 def _only(calls: Calls, needed: Needed, shelf: Shelf) -> Calls:
@@ -178,7 +184,7 @@ def _only(calls: Calls, needed: Needed, shelf: Shelf) -> Calls:
     wide = [name for name in frame.columns if name.endswith("_ns")]
     narrow = [name for name in frame.columns if name not in wide]
     names = [name for pair in zip_longest(wide, narrow) for name in pair if name]
-    columns = in_order(column, names, min(2, shelf.at_once))
+    columns = in_order(column, names, min(LARGE_AT_ONCE, shelf.at_once))
     return Calls(pl.DataFrame(list(columns)), calls.threads, bounds, of_all=every)
 
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from nsysparse.nulls import given
 from nsysparse.shelf import PIECE_ROWS, Index
+from nsysparse.side_by_side import LARGE_AT_ONCE, in_order, side_by_side, worth_at_once
 
 Codes = npt.NDArray[np.unsignedinteger[Any]]
 Rows = npt.NDArray[np.integer[Any]]
@@ -77,7 +78,12 @@ def rows_among(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Index:
 def inverse(rows: npt.NDArray[np.integer[Any]], height: int) -> npt.NDArray[np.int32]:
     """Place of each of some rows of a table among them; of the others nothing is said: 0."""
     place = np.zeros(height, np.int32)
-    place[rows] = np.arange(rows.size, dtype=np.int32)
+
+    def fill(low: int) -> None:
+        some = rows[low : low + PIECE_ROWS]
+        place[some] = np.arange(low, low + some.size, dtype=np.int32)
+
+    side_by_side(fill, range(0, rows.size, PIECE_ROWS), LARGE_AT_ONCE)
     return place
 
 
@@ -121,21 +127,37 @@ def by_start(
         bounds = np.concatenate(([0], np.cumsum(count_codes(codes, count))))
         order = None if grouped else np.argsort(codes, kind="stable")  # few bits: numpy counts them
     several = np.flatnonzero(np.diff(bounds) > 1)  # of many groups few may have rows
-    for low, high in zip(bounds[several].tolist(), bounds[several + 1].tolist(), strict=True):
-        begun = start[low:high] if order is None else start[order[low:high]]
-        if (begun[1:] < begun[:-1]).any():
-            again = np.argsort(begun, kind="stable")  # quick where much is in order
-            order = np.arange(codes.size) if order is None else order
-            order[low:high], begun = order[low:high][again], begun[again]
-        equal = begun[1:] == begun[:-1]
-        if then and equal.any():
-            tied = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
-            rows = low + tied if order is None else order[low + tied]
-            again = np.lexsort((*(key[rows] for key in reversed(then)), begun[tied]))
-            if order is not None or (again[1:] < again[:-1]).any():
-                order = np.arange(codes.size) if order is None else order
-                order[low + tied] = rows[again]
-    return order, bounds
+    spans = list(zip(bounds[several].tolist(), bounds[several + 1].tolist(), strict=True))
+
+    def settle(span: tuple[int, int]) -> Rows | None:
+        return _settled(slice(*span) if order is None else order[slice(*span)], start, then)
+
+    settled = in_order(settle, spans, worth_at_once(len(spans), codes.size, LARGE_AT_ONCE))
+    result = order
+    for (low, high), rows in zip(spans, settled, strict=True):
+        if rows is not None:
+            result = np.arange(codes.size) if result is None else result
+            result[low:high] = rows
+    return result, bounds
+
+
+def _settled(group: slice | Rows, start: npt.NDArray[np.int64], then: tuple[npt.NDArray[np.int64], ...]) -> Rows | None:
+    """The rows of one group by start; None where they are so."""
+    begun, order = start[group], None
+    if (begun[1:] < begun[:-1]).any():
+        order = np.argsort(begun, kind="stable")  # quick where much is in order
+        begun = begun[order]
+    equal = begun[1:] == begun[:-1]
+    if then and equal.any():
+        tied = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
+        order = np.arange(begun.size) if order is None else order
+        rows = order[tied] + group.start if isinstance(group, slice) else group[order[tied]]
+        order[tied] = order[tied][np.lexsort((*(key[rows] for key in reversed(then)), begun[tied]))]
+        # Mostly equal rows are in order already.
+        order = None if (order[1:] > order[:-1]).all() else order
+    if order is None:
+        return None
+    return order + group.start if isinstance(group, slice) else group[order]
 
 
 def _bounds_of_runs(codes: Codes, heads: Index, rows: int, count: int) -> Index:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +15,7 @@ from nsysparse.joins.calls import NO_ID, Calls, Ids, dense, wide
 from nsysparse.joins.order import rows_by
 from nsysparse.nulls import filled, given
 from nsysparse.shelf import PIECE_ROWS, Index
-from nsysparse.side_by_side import side_by_side, worth_at_once
+from nsysparse.side_by_side import LARGE_AT_ONCE, side_by_side, worth_at_once
 
 NONE = -1  # where there is no call
 Rows = npt.NDArray[np.int32]
@@ -90,21 +91,24 @@ def find_calls(frames: Iterable[pl.DataFrame], calls: Calls, at_once: int) -> li
     owned = [dict(rows_by(column)) for column in processes]
     found = [np.full(frame.height, NONE, np.int32) for frame in frames]
     ids = wide(calls["correlation"])
-    for process, span in mine.items():
+
+    def look_up(process: int) -> None:
+        span = mine[process]
         sent = [(number, rows[process]) for number, rows in enumerate(owned) if process in rows]
         known = _Known.of(ids[span], span.start) if sent else None
         if known is None:
-            continue
+            return
 
-        def look_up(piece: tuple[int, slice | Index], known: _Known = known) -> None:
-            number, rows = piece
+        def piece(number: int, rows: slice | Index) -> None:
             found[number][rows] = known.calls_of(wanted[number][rows])
 
-        pieces = [(number, piece) for number, rows in sent for piece in _pieces(rows)]
-        rows_in_all = sum(frames[number].height for number, _ in sent)
-        side_by_side(look_up, pieces, worth_at_once(len(pieces), rows_in_all, at_once))
+        pieces = [partial(piece, number, some) for number, rows in sent for some in _pieces(rows)]
+        side_by_side(lambda work: work(), pieces, worth_at_once(len(pieces), in_all, at_once))
         for number, rows in sent if known.repeated else ():
             found[number][rows] = _latest_before(frames[number][rows], calls.at(span), found[number][rows])
+
+    in_all = sum(frame.height for frame in frames)
+    side_by_side(look_up, mine, worth_at_once(len(mine), in_all, min(LARGE_AT_ONCE, at_once)))
     return found
 
 

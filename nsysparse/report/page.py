@@ -30,7 +30,7 @@ from nsysparse.report.tables import TableView, by_name, cell, table
 from nsysparse.report.text import visible
 from nsysparse.report.timeline import zoom_to
 from nsysparse.rules._labels import LABELS, label
-from nsysparse.side_by_side import side_by_side
+from nsysparse.side_by_side import aside, side_by_side
 
 if TYPE_CHECKING:
     from nsysparse.crosscheck import Crosscheck
@@ -53,11 +53,13 @@ def render(analysis: Analysis, top: int, crosscheck: Crosscheck | None = None) -
     every_device = view_devices(analysis)
     labels = {d.account.number: d.label for d in every_device}
     devices = busiest(every_device, DETAILED)
-    side_by_side(lambda device: device.charts, devices, CHARTED)  # each keeps its own
+    with aside(CHARTED) as begin:
+        tree = begin(lambda: analysis.call_paths and view_flame(analysis.call_paths.flame, FLAME_NODES))
+        side_by_side(lambda device: device.charts, devices, CHARTED)  # each keeps its own
+        flame = tree()
     weight = max(len(devices), 2 * len(devices) - 16, 1)  # of many devices the heads of the tables weigh as much
     shown = max(1, min(top, CELLS // (COLUMNS * weight)))
     has_charts = any(d.charts for d in devices)
-    flame = view_flame(analysis.call_paths.flame, FLAME_NODES) if analysis.call_paths else None
     drawn = flame is not None and flame.drawn
     styles = (*STYLES, *flamegraph.STYLES) if drawn else STYLES
     style = "\n".join(read_asset(templates, name) for name in styles)
