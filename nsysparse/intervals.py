@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 Times = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int64]
-PIECE = 1 << 16  # intervals looked up together
+PIECE = 1 << 15  # intervals looked at together: what is worked out for them stays in the processor's cache
 FEW = 16  # times as many intervals as look-ups, from which these are few
 
 
@@ -41,6 +41,48 @@ class Intervals:
     def union_of(cls, start: npt.ArrayLike, end: npt.ArrayLike) -> Intervals:
         """The union of any intervals, in any order; empty and reversed ones are left out."""
         s, e = times(start), times(end)
+        if s.size <= PIECE:
+            return cls._united(s, e)
+        if (s[1:] > e[:-1]).all() and (e > s).all():
+            return cls(s, e)
+        if (s[1:] < s[:-1]).any():
+            order = np.argsort(s, kind="stable")
+            s, e = s[order], e[order]
+        return cls._merged((s[low : low + PIECE], e[low : low + PIECE]) for low in range(0, s.size, PIECE))
+
+    @classmethod
+    def any_of(cls, sets: Iterable[Intervals]) -> Intervals:
+        """Instants in any of some sets."""
+        some = [s for s in sets if len(s)]
+        if len(some) < 2:
+            return some[0] if some else cls.none()
+        cuts = max(some, key=len).start[PIECE::PIECE]
+        bounds = [[0, *np.searchsorted(s.start, cuts).tolist(), len(s)] for s in some]
+
+        def piece(number: int) -> tuple[Times, Times]:
+            parts = [slice(b[number], b[number + 1]) for b in bounds]
+            return (
+                np.concatenate([s.start[part] for s, part in zip(some, parts, strict=True)]),
+                np.concatenate([s.end[part] for s, part in zip(some, parts, strict=True)]),
+            )
+
+        return cls._merged(piece(number) for number in range(cuts.size + 1))
+
+    @classmethod
+    def _merged(cls, pieces: Iterable[tuple[Times, Times]]) -> Intervals:
+        """The union of pieces of intervals of which each starts no earlier than those of the pieces before."""
+        starts, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        held = cls.none()  # the last one so far, from which the next piece may go on
+        for start, end in pieces:
+            some = cls._united(np.concatenate((held.start, start)), np.concatenate((held.end, end)))
+            held = Intervals(some.start[-1:], some.end[-1:])
+            starts.append(some.start[:-1])
+            ends.append(some.end[:-1])
+        return cls(np.concatenate((*starts, held.start)), np.concatenate((*ends, held.end)))
+
+    @classmethod
+    def _united(cls, s: Times, e: Times) -> Intervals:
+        """The union of intervals, all at once."""
         keep = e > s
         if not keep.all():
             some = np.flatnonzero(keep)
@@ -57,14 +99,6 @@ class Intervals:
         if edge.all():
             return cls(s, e)
         return cls(s[np.flatnonzero(edge[:-1])], e[np.flatnonzero(edge[1:])])  # thrice as fast as by truth values
-
-    @classmethod
-    def any_of(cls, sets: Iterable[Intervals]) -> Intervals:
-        """Instants in any of some sets."""
-        some = [s for s in sets if len(s)]
-        if len(some) < 2:
-            return some[0] if some else cls.none()
-        return cls.union_of(np.concatenate([s.start for s in some]), np.concatenate([s.end for s in some]))
 
     @classmethod
     def none(cls) -> Intervals:
@@ -93,18 +127,28 @@ class Intervals:
         """Instants in both."""
         if len(self) > len(other):  # fewer to look up
             return other & self
-        if not len(self) or self.end[-1] <= other.start[0] or other.end[-1] <= self.start[0]:
+        pieces = [Intervals(self.start[n : n + PIECE], self.end[n : n + PIECE]) for n in range(0, len(self), PIECE)]
+        parts = [piece._cut_by(other) for piece in pieces]
+        if all(part is piece for part, piece in zip(parts, pieces, strict=True)):
+            return self
+        return Intervals(np.concatenate([p.start for p in parts]), np.concatenate([p.end for p in parts]))
+
+    def _cut_by(self, other: Intervals) -> Intervals:
+        """Instants in both, all at once; the same object where all lies inside the other."""
+        first = int(np.searchsorted(other.end, self.start[0], side="right"))
+        last = int(np.searchsorted(other.start, self.end[-1], side="left"))
+        if first >= last:
             return Intervals.none()
-        begun = np.searchsorted(other.start, self.start, side="right")
-        reach = np.where(begun > 0, other.end[begun - 1], self.start)  # how far what has begun goes on
+        start, end = other.start[first:last], other.end[first:last]
+        begun = np.searchsorted(start, self.start, side="right")
+        reach = np.where(begun > 0, end[begun - 1], self.start)  # how far what has begun goes on
         cut = np.flatnonzero(reach < self.end)
-        if not cut.size:  # all lies inside the other
+        if not cut.size:
             return self
         high = begun.copy()
-        high[cut] = np.searchsorted(other.start, self.end[cut], side="left")
+        high[cut] = np.searchsorted(start, self.end[cut], side="left")
         mine, theirs = pairs(begun - (reach > self.start), high)
-        start = np.maximum(self.start[mine], other.start[theirs])
-        return Intervals(start, np.minimum(self.end[mine], other.end[theirs]))
+        return Intervals(np.maximum(self.start[mine], start[theirs]), np.minimum(self.end[mine], end[theirs]))
 
     def __sub__(self, other: Intervals) -> Intervals:
         """Instants in this set and not in the other."""
@@ -161,12 +205,12 @@ class Intervals:
         t = times(instants)
         if not len(self):
             return np.zeros(t.shape, np.bool_)
-        i = np.searchsorted(self.start, t, side="right") - 1
+        i = places(self.start, t) - 1
         return (i >= 0) & (t < self.end[np.maximum(i, 0)])
 
     def _before(self, instants: Times, total: Callable[[Index], Times]) -> Times:
         """Time covered before each instant: all that began earlier without what is still to come of the last."""
-        begun = np.searchsorted(self.start, instants, side="right")
+        begun = places(self.start, instants)
         end = self.end[np.maximum(begun - 1, 0)]
         return np.where(begun > 0, total(begun) - (end - np.minimum(instants, end)), 0)
 
@@ -216,10 +260,23 @@ class Spans:
         return int((self._before(instants.end) - self._before(instants.start)).sum())
 
     def _before(self, t: Times) -> Times:
-        begun = np.searchsorted(self._start, t, side="right")
-        ended = np.searchsorted(self._end, t, side="right")
+        begun, ended = places(self._start, t), places(self._end, t)
         before: Times = (begun - ended) * t - (self._begun[begun] - self._ended[ended])
         return before
+
+
+def places(known: Times, instants: Times) -> Index:
+    """How many of some ascending times are no later than each of many instants.
+
+    Instants of neighbouring rows are mostly near each other: then those of a piece are looked for in a part of the
+    times that stays in the processor's cache.
+    """
+    found = np.empty(instants.size, np.int64)
+    for at in range(0, instants.size, PIECE):
+        some = instants[at : at + PIECE]
+        low, high = np.searchsorted(known, (some.min(), some.max()), side="right").tolist()
+        np.add(np.searchsorted(known[low:high], some, side="right"), low, out=found[at : at + PIECE])
+    return found
 
 
 def pairs(low: Index, high: Index) -> tuple[Index, Index]:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsysparse.intervals import Intervals, Spans, owned, pairs
+from nsysparse import intervals
+from nsysparse.intervals import Intervals, Spans, owned, pairs, places
 
 TIMES = st.integers(-8, 20)
 SPANS = st.lists(st.tuples(TIMES, TIMES), max_size=12)  # reversed and empty ones among them
+
+
+@pytest.fixture(autouse=True, scope="module", params=[1, 3, intervals.PIECE])
+def _piece(request):
+    """What is worked on a piece at a time comes to the same whatever the piece."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intervals, "PIECE", request.param)
+        yield
 
 
 def union(spans):
@@ -20,12 +30,12 @@ def instants(spans):
     return {t for s, e in spans for t in range(s, e)}
 
 
-def members(intervals):
-    return instants(zip(intervals.start.tolist(), intervals.end.tolist(), strict=True))
+def members(found):
+    return instants(zip(found.start.tolist(), found.end.tolist(), strict=True))
 
 
-def canonical(intervals):
-    start, end = intervals.start.tolist(), intervals.end.tolist()
+def canonical(found):
+    start, end = found.start.tolist(), found.end.tolist()
     return all(s < e for s, e in zip(start, end, strict=True)) and all(
         e < s for e, s in zip(end[:-1], start[1:], strict=True)
     )
@@ -76,6 +86,20 @@ def test_little_asked_of_many_intervals(places, asked):
 @given(SPANS, st.lists(TIMES, max_size=8))
 def test_contains(spans, asked):
     assert union(spans).contains(asked).tolist() == [t in instants(spans) for t in asked]
+
+
+@given(st.lists(TIMES, max_size=12), st.lists(TIMES, max_size=12))
+def test_places_of_instants(known, asked):
+    found = places(np.array(sorted(known), np.int64), np.array(asked, np.int64))
+    assert found.tolist() == [sum(t <= one for t in known) for one in asked]
+
+
+def test_what_changes_nothing_is_not_copied():
+    many = Intervals.union_of(range(0, 400, 4), range(2, 402, 4))
+    assert (many & Intervals.union_of(range(0, 404, 4), range(3, 407, 4))) is many
+    again = Intervals.union_of(many.start, many.end)
+    assert np.shares_memory(again.start, many.start)
+    assert np.shares_memory(again.end, many.end)
 
 
 @given(SPANS)

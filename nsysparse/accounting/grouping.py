@@ -14,6 +14,7 @@ from nsysparse.nulls import filled
 
 EXACT = 1 << 53  # up to here floats hold every integer
 LOW_BITS = 24  # what is larger is added up in two parts
+PIECE = 1 << 16  # values added up together: what is made of them stays in the processor's cache
 SPARE = 1_000  # numbers that may be left over, however few rows there are
 
 
@@ -81,9 +82,18 @@ def add_up(values: pl.Series | npt.NDArray[Any], number: npt.NDArray[Any], n: in
     """
     if isinstance(values, pl.Series):
         values = filled(values)
+    total = np.zeros(n, np.int64)
+    step = max(PIECE, 4 * n)  # numpy counts and adds up in 64 bits, of which it makes a copy
+    for piece in (slice(low, low + step) for low in range(0, values.size, step)):
+        total += _added_up(values[piece], number[piece], n)
+    return total
+
+
+def _added_up(values: npt.NDArray[Any], number: npt.NDArray[Any], n: int) -> Times:
+    """The same of a piece."""
     if values.dtype == np.bool_:
         return np.bincount(number if values.all() else number[values], minlength=n)
-    most = max(abs(int(values.min(initial=0))), abs(int(values.max(initial=0))))
+    most = max(abs(int(values.min())), abs(int(values.max())))
     if not most:
         return np.zeros(n, np.int64)
     if most * values.size < EXACT:
