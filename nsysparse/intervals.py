@@ -6,16 +6,19 @@ arrays; there is no loop over rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from nsysparse.lazy import cached_property
+
 Times = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int64]
 PIECE = 1 << 15  # intervals looked at together: what is worked out for them stays in the processor's cache
 FEW = 16  # times as many intervals as look-ups, from which these are few
+BLOCK = 1024  # intervals from one known sum of them to the next
 
 
 def times(values: npt.ArrayLike) -> Times:
@@ -187,12 +190,11 @@ class Intervals:
         s, e = times(start), times(end)
         if not len(self):
             return np.zeros(s.shape, np.int64)
-        total = self._first_few if s.size * FEW < len(self) else self._every_first().__getitem__
         found = np.empty(s.shape, np.int64)
-        for low in range(0, s.size, PIECE):  # what is worked out on the way stays in the processor's cache
+        for low in range(0, s.size, PIECE):
             piece = slice(low, low + PIECE)
             first, last = s[piece], e[piece]
-            found[piece] = np.where(last > first, self._before(last, total) - self._before(first, total), 0)
+            found[piece] = np.where(last > first, self._before(last) - self._before(first), 0)
         return found
 
     def shared(self, other: Intervals) -> int:
@@ -208,27 +210,30 @@ class Intervals:
         i = places(self.start, t) - 1
         return (i >= 0) & (t < self.end[np.maximum(i, 0)])
 
-    def _before(self, instants: Times, total: Callable[[Index], Times]) -> Times:
+    def _before(self, instants: Times) -> Times:
         """Time covered before each instant: all that began earlier without what is still to come of the last."""
         begun = places(self.start, instants)
         end = self.end[np.maximum(begun - 1, 0)]
-        return np.where(begun > 0, total(begun) - (end - np.minimum(instants, end)), 0)
+        return np.where(begun > 0, self._first(begun) - (end - np.minimum(instants, end)), 0)
 
-    def _every_first(self) -> Times:
-        """Time covered by the first n intervals, for every n from 0."""
-        total = np.zeros(len(self) + 1, np.int64)
-        np.cumsum(np.subtract(self.end, self.start, out=total[1:]), out=total[1:])
-        return total
-
-    def _first_few(self, n: Index) -> Times:
-        """Time covered by the first n intervals, for few n: adding up pieces is quicker than a sum after each."""
-        cuts = np.unique(np.append(n, 0))
-        inside = cuts[cuts < len(self)]
-        pieces = np.add.reduceat(self.end, inside) - np.add.reduceat(
-            self.start, inside
-        )  # may wrap around, as in length
-        total = np.append(0, np.cumsum(pieces))
+    def _first(self, n: Index) -> Times:
+        """Time covered by the first n intervals, for some n that are mostly near each other."""
+        low, high = int(n.min()) // BLOCK, int(n.max())
+        before, low = self._blocks[low], low * BLOCK
+        if high - low <= FEW * n.size:
+            total = np.full(high - low + 1, before)
+            total[1:] += np.cumsum(self.end[low:high] - self.start[low:high])
+            return total[n - low]
+        cuts = np.unique(np.append(n, low))  # adding up what lies between them is quicker than a sum after each
+        pieces = (np.add.reduceat(edge[low:high], cuts[:-1] - low) for edge in (self.end, self.start))
+        total = before + np.append(0, np.cumsum(np.subtract(*pieces)))  # may wrap around, as in length
         return times(total[np.searchsorted(cuts, n)])
+
+    @cached_property
+    def _blocks(self) -> Times:
+        """Time covered by the first 0, BLOCK, 2 BLOCK, ... intervals, and by all."""
+        first = np.arange(0, len(self), BLOCK)
+        return np.append(0, np.cumsum(np.add.reduceat(self.end, first) - np.add.reduceat(self.start, first)))
 
 
 class Spans:

@@ -14,11 +14,12 @@ TIMES = st.integers(-8, 20)
 SPANS = st.lists(st.tuples(TIMES, TIMES), max_size=12)  # reversed and empty ones among them
 
 
-@pytest.fixture(autouse=True, scope="module", params=[1, 3, intervals.PIECE])
+@pytest.fixture(autouse=True, scope="module", params=[(1, 1, 0), (3, 2, 1), (intervals.PIECE, intervals.BLOCK, 16)])
 def _piece(request):
     """What is worked on a piece at a time comes to the same whatever the piece."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intervals, "PIECE", request.param)
+        for name, value in zip(("PIECE", "BLOCK", "FEW"), request.param, strict=True):
+            patch.setattr(intervals, name, value)
         yield
 
 
