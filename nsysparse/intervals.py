@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsysparse.lazy import cached_property
+from nsysparse.side_by_side import by_piece
 
 Times = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int64]
@@ -51,7 +52,7 @@ class Intervals:
         if (s[1:] < s[:-1]).any():
             order = np.argsort(s, kind="stable")
             s, e = s[order], e[order]
-        return cls._merged((s[low : low + PIECE], e[low : low + PIECE]) for low in range(0, s.size, PIECE))
+        return cls._merged(by_piece(lambda piece: cls._united(s[piece], e[piece]), s.size, PIECE))
 
     @classmethod
     def any_of(cls, sets: Iterable[Intervals]) -> Intervals:
@@ -62,25 +63,26 @@ class Intervals:
         cuts = max(some, key=len).start[PIECE::PIECE]
         bounds = [[0, *np.searchsorted(s.start, cuts).tolist(), len(s)] for s in some]
 
-        def piece(number: int) -> tuple[Times, Times]:
-            parts = [slice(b[number], b[number + 1]) for b in bounds]
-            return (
-                np.concatenate([s.start[part] for s, part in zip(some, parts, strict=True)]),
-                np.concatenate([s.end[part] for s, part in zip(some, parts, strict=True)]),
-            )
+        def piece(some_cuts: slice) -> Intervals:
+            parts = [(s, slice(*b[some_cuts.start : some_cuts.start + 2])) for s, b in zip(some, bounds, strict=True)]
+            start, end = ([getattr(s, edge)[part] for s, part in parts] for edge in ("start", "end"))
+            return cls._united(np.concatenate(start), np.concatenate(end))
 
-        return cls._merged(piece(number) for number in range(cuts.size + 1))
+        return cls._merged(by_piece(piece, cuts.size + 1, 1))
 
     @classmethod
-    def _merged(cls, pieces: Iterable[tuple[Times, Times]]) -> Intervals:
-        """The union of pieces of intervals of which each starts no earlier than those of the pieces before."""
+    def _merged(cls, pieces: Iterable[Intervals]) -> Intervals:
+        """The union of sets of which each starts no earlier than those before."""
         starts, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        held = cls.none()  # the last one so far, from which the next piece may go on
-        for start, end in pieces:
-            some = cls._united(np.concatenate((held.start, start)), np.concatenate((held.end, end)))
-            held = Intervals(some.start[-1:], some.end[-1:])
-            starts.append(some.start[:-1])
-            ends.append(some.end[:-1])
+        held = cls.none()  # the last one so far, from which the next set may go on
+        for some in pieces:
+            reached = int(np.searchsorted(some.start, held.end[0], side="right")) if len(held) else 0
+            if reached:
+                held = Intervals(held.start, np.maximum(held.end, some.end[reached - 1]))
+            if reached < len(some):
+                starts += held.start, some.start[reached:-1]
+                ends += held.end, some.end[reached:-1]
+                held = Intervals(some.start[-1:], some.end[-1:])
         return cls(np.concatenate((*starts, held.start)), np.concatenate((*ends, held.end)))
 
     @classmethod
@@ -130,28 +132,28 @@ class Intervals:
         """Instants in both."""
         if len(self) > len(other):  # fewer to look up
             return other & self
-        pieces = [Intervals(self.start[n : n + PIECE], self.end[n : n + PIECE]) for n in range(0, len(self), PIECE)]
-        parts = [piece._cut_by(other) for piece in pieces]
-        if all(part is piece for part, piece in zip(parts, pieces, strict=True)):
+        found = by_piece(lambda piece: Intervals(self.start[piece], self.end[piece])._cut_by(other), len(self), PIECE)
+        if all(whole for whole, _ in found):
             return self
-        return Intervals(np.concatenate([p.start for p in parts]), np.concatenate([p.end for p in parts]))
+        return Intervals(np.concatenate([f.start for _, f in found]), np.concatenate([f.end for _, f in found]))
 
-    def _cut_by(self, other: Intervals) -> Intervals:
-        """Instants in both, all at once; the same object where all lies inside the other."""
+    def _cut_by(self, other: Intervals) -> tuple[bool, Intervals]:
+        """Whether all lies inside the other; instants in both, all at once."""
         first = int(np.searchsorted(other.end, self.start[0], side="right"))
         last = int(np.searchsorted(other.start, self.end[-1], side="left"))
         if first >= last:
-            return Intervals.none()
+            return False, Intervals.none()
         start, end = other.start[first:last], other.end[first:last]
         begun = np.searchsorted(start, self.start, side="right")
         reach = np.where(begun > 0, end[begun - 1], self.start)  # how far what has begun goes on
         cut = np.flatnonzero(reach < self.end)
         if not cut.size:
-            return self
+            return True, self
         high = begun.copy()
         high[cut] = np.searchsorted(start, self.end[cut], side="left")
         mine, theirs = pairs(begun - (reach > self.start), high)
-        return Intervals(np.maximum(self.start[mine], start[theirs]), np.minimum(self.end[mine], end[theirs]))
+        found = Intervals(np.maximum(self.start[mine], start[theirs]), np.minimum(self.end[mine], end[theirs]))
+        return False, found
 
     def __sub__(self, other: Intervals) -> Intervals:
         """Instants in this set and not in the other."""
@@ -191,10 +193,12 @@ class Intervals:
         if not len(self):
             return np.zeros(s.shape, np.int64)
         found = np.empty(s.shape, np.int64)
-        for low in range(0, s.size, PIECE):
-            piece = slice(low, low + PIECE)
+
+        def cover(piece: slice) -> None:
             first, last = s[piece], e[piece]
             found[piece] = np.where(last > first, self._before(last) - self._before(first), 0)
+
+        by_piece(cover, s.size, PIECE)
         return found
 
     def shared(self, other: Intervals) -> int:

@@ -13,6 +13,7 @@ import polars as pl
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 WORTH_A_THREAD = 50_000  # rows of an item: of smaller ones the threads would spend their time taking turns
+MANY_PIECES = 16  # from which on they are worked on by several threads
 
 MANY = 2_000_000  # rows an item from which on the memory that one takes counts for more than a free core
 LARGE_AT_ONCE = 2  # of such items are worked on, however many cores there are
@@ -56,6 +57,18 @@ def side_by_side(work: Callable[[Given], Made], items: Iterable[Given], most: in
         return [work(item) for item in items]
     with _pool(threads) as pool:
         return list(pool.map(work, items))
+
+
+def by_piece(work: Callable[[slice], Made], rows: int, piece: int) -> list[Made]:
+    """Do the same for every piece of long columns, on a thread a core where they are worth it.
+
+    Args:
+        work: What to do to some rows; what it holds meanwhile is a piece.
+        rows: How many there are.
+        piece: Rows a piece.
+    """
+    pieces = [slice(low, low + piece) for low in range(0, rows, piece)]
+    return side_by_side(work, pieces, cores() if rows >= MANY_PIECES * piece else 1)
 
 
 def in_order(work: Callable[[Given], Made], items: Iterable[Given], most: int) -> Iterator[Made]:

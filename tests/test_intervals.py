@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsysparse import intervals
+from nsysparse import intervals, side_by_side
 from nsysparse.intervals import Intervals, Spans, owned, pairs, places
 
 TIMES = st.integers(-8, 20)
@@ -20,6 +20,7 @@ def _piece(request):
     with pytest.MonkeyPatch.context() as patch:
         for name, value in zip(("PIECE", "BLOCK", "FEW"), request.param, strict=True):
             patch.setattr(intervals, name, value)
+        patch.setattr(side_by_side, "MANY_PIECES", 2)
         yield
 
 

@@ -13,7 +13,7 @@ from nsysparse import rules
 from nsysparse import side_by_side as module
 from nsysparse.analysis import analyze
 from nsysparse.outputs.json import to_json
-from nsysparse.side_by_side import aside, in_order, side_by_side
+from nsysparse.side_by_side import aside, by_piece, in_order, side_by_side
 from nsysparse.source import open_trace
 
 
@@ -98,3 +98,16 @@ def test_of_large_devices_two_are_judged_at_a_time_and_nothing_changes(tmp_path,
 def analyzed(path):
     with open_trace(path) as trace:
         return to_json(analyze(trace))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 50])
+def test_pieces_are_worked_on_in_order_by_one_thread_or_several(rows):
+    column = list(range(rows))
+    parts = by_piece(lambda piece: column[piece], rows, 3)
+    assert [value for part in parts for value in part] == column
+    assert all(len(part) == 3 for part in parts[:-1])
+
+
+def test_an_error_in_a_piece_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        by_piece(lambda piece: 1 // (piece.start - 60), 100, 3)

@@ -20,6 +20,7 @@ from nsysparse.joins.calls import DOES, Calls
 from nsysparse.joins.order import rows_by
 from nsysparse.joins.work import GPU_TABLES, Work
 from nsysparse.lazy import cached_property
+from nsysparse.side_by_side import by_piece
 from nsysparse.source import Trace
 
 # What a thread can be doing, the first that applies: one instant is never counted twice.
@@ -189,8 +190,11 @@ class Stretches:
     def during(self, start: Times, end: Times) -> Times:
         """For each of many disjoint intervals, how many ns lie in each activity: a row an activity."""
         spent = np.zeros((len(ACTIVITIES), start.size), np.int64)
-        for piece in (slice(at, at + PIECE) for at in range(0, start.size, PIECE)):
+
+        def look(piece: slice) -> None:
             spent[:, piece] = self._during(start[piece], end[piece])
+
+        by_piece(look, start.size, PIECE)
         return spent
 
     def _during(self, start: Times, end: Times) -> Times:
