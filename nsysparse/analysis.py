@@ -25,7 +25,7 @@ from nsysparse.joins.work import GPU_TABLES, Work, load_work
 from nsysparse.memory import give_back
 from nsysparse.recorded import Recorded, list_recorded
 from nsysparse.rules import RuleRun, run_rules
-from nsysparse.side_by_side import LARGE_AT_ONCE, aside, large, side_by_side, worth_at_once
+from nsysparse.side_by_side import LARGE_AT_ONCE, aside, side_by_side, worth_at_once
 from nsysparse.source import Trace
 from nsysparse.stacks.attribution import Attributed
 from nsysparse.stacks.load import Stacks, load_stacks
@@ -98,6 +98,7 @@ def analyze(trace: Trace, options: Options | None = None, progress: Progress = l
     work = replace(work, calls=work.calls.without_ids())
     stacks = Attributed.of(work, read)
     activity = Activity(work, trace)
+    give_back()
     timed = _time(trace, work, activity, chosen, options, progress)
     work, (found,) = keep_needed(work, needed, trace.shelf, stacks.found)
     stacks = replace(stacks, found=found)
@@ -157,17 +158,12 @@ def _time(
     progress: Progress,
 ) -> list[Timed]:
     """Find when every device was busy, some side by side; a device whose times are all missing is left out."""
-    is_large = _is_large(work)
-    if is_large:
-        give_back()
 
     def time(row: dict[str, Any]) -> Timed | None:
         progress(f"accounting for {row['label']}")
         mine = time_device(row, options.window, work, activity)
         if mine is None and options.devices:
             raise UsageError(f"no operation on device {row['device']} has usable times", "choose another --device")
-        if is_large:
-            give_back()
         return mine and mine.put_on(trace.shelf)  # where every time on it is missing, the clock check says so
 
     timed = side_by_side(time, chosen, _at_once(trace, work))
@@ -179,14 +175,11 @@ def _account(
     trace: Trace, common: Common, timed: list[Timed], options: Options, progress: Progress
 ) -> list[DeviceAccount]:
     """Account for every device's time, some devices side by side."""
-    is_large = _is_large(common.work)
 
     def account(mine: Timed) -> DeviceAccount:
         progress(f"accounting for {mine.device['label']}")
         made = account_for(mine, options, common).put_on(trace.shelf)
         made.figures()  # kept: now it is known when the device did anything
-        if is_large:
-            give_back()
         return made
 
     accounts = list(side_by_side(account, timed, _at_once(trace, common.work)))
@@ -194,18 +187,9 @@ def _account(
     return accounts
 
 
-def _is_large(work: Work) -> bool:
-    """Whether each device takes so much memory that it is given back before the next."""
-    return large(work.devices.height, _operations(work))
-
-
-def _operations(work: Work) -> int:
-    return sum(getattr(work, t).height for t in GPU_TABLES)
-
-
 def _at_once(trace: Trace, work: Work) -> int:
     """How many devices are worked on at a time."""
-    return worth_at_once(work.devices.height, _operations(work), trace.shelf.at_once)
+    return worth_at_once(work.devices.height, sum(getattr(work, t).height for t in GPU_TABLES), trace.shelf.at_once)
 
 
 def _judge(

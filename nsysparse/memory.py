@@ -19,6 +19,7 @@ BASE_BYTES = 300_000_000
 SHARE = 0.75  # of what is free, taken by default
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", re.IGNORECASE)
+_M_ARENA_MAX, ARENAS = -8, 2  # mallopt(3); with two of them threads do not wait for each other here
 _CGROUP = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
@@ -69,10 +70,19 @@ def shelf_for(kind: str, size_bytes: int, limit: int | None) -> Shelf:
     return MappedShelf() if limit is not None and need > limit else Shelf()
 
 
+def share_freed() -> None:
+    """Let threads use the memory that others freed, which the C library keeps by thread for as many as there are."""
+    _ask_malloc("mallopt", _M_ARENA_MAX, ARENAS)
+
+
 def give_back() -> None:
     """Return freed memory to the system: the C library keeps it after large tables were read."""
+    _ask_malloc("malloc_trim", 0)
+
+
+def _ask_malloc(function: str, *arguments: int) -> None:
     if sys.platform == "linux":
         try:
-            ctypes.CDLL(None).malloc_trim(0)
+            getattr(ctypes.CDLL(None), function)(*arguments)
         except (AttributeError, OSError):  # another C library
             return

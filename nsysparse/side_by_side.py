@@ -25,7 +25,7 @@ def cores() -> int:
 
 
 def large(items: int, rows: int) -> bool:
-    """Whether items with so many rows in all take so much memory that each gives back what it took before the next."""
+    """Whether items with so many rows in all take so much memory that few are worked on at a time."""
     return rows > items * MANY
 
 

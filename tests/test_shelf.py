@@ -20,7 +20,7 @@ import nsysparse.shelf
 from nsysparse.analysis import analyze
 from nsysparse.errors import UsageError
 from nsysparse.joins.work import load_work
-from nsysparse.memory import free_bytes, parse_size, shelf_for
+from nsysparse.memory import ARENAS, free_bytes, parse_size, shelf_for
 from nsysparse.outputs.json import to_json
 from nsysparse.shelf import MappedShelf, Shelf
 from nsysparse.source import open_trace
@@ -176,3 +176,25 @@ def test_what_fits_stays_in_memory():
     free = free_bytes()
     assert free is None or 0 < free < 2**50
     assert tempfile.gettempdir()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the C library of Linux")
+def test_threads_of_a_command_share_what_others_freed():
+    """Many threads that each take and free memory: the C library makes no more than ARENAS of them a store."""
+    code = (
+        "import ctypes, re, sys, threading\n"
+        "from nsysparse.memory import share_freed\n"
+        "if sys.argv[1:]: share_freed()\n"
+        "ready = threading.Barrier(8)\n"
+        "def work():\n"
+        "    held = [bytearray(100_000) for _ in range(20)]\n"
+        "    ready.wait()\n"
+        "threads = [threading.Thread(target=work) for _ in range(8)]\n"
+        "[t.start() for t in threads]; [t.join() for t in threads]\n"
+        "ctypes.CDLL(None).malloc_stats()\n"
+    )
+    found = []
+    for arguments in ([], ["shared"]):
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+        found.append(done.stderr.count("Arena "))
+    assert found[1] <= ARENAS < found[0]

@@ -20,6 +20,7 @@ import click
 from nsysparse import units
 from nsysparse._version import __version__
 from nsysparse.errors import NsysparseError
+from nsysparse.memory import share_freed
 
 # Command -> (module below this package, one line for the overview). Named here so that --help imports none of them.
 COMMANDS = {
@@ -124,6 +125,7 @@ def main() -> NoReturn:
     debug = "--debug" in sys.argv[1:]
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start a thread a core, and none has work here
     gc.set_threshold(OBJECTS)
+    share_freed()
     _prepare_output()
     signal.signal(signal.SIGTERM, _terminated)
     try:

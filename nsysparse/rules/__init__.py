@@ -27,7 +27,6 @@ from nsysparse.findings import Failed, Finding, Outcome, Quiet, Skipped
 from nsysparse.integrity import Verdict
 from nsysparse.intervals import Intervals
 from nsysparse.joins.work import Work
-from nsysparse.memory import give_back
 from nsysparse.rules._evidence import Found
 from nsysparse.rules._recording import Recording
 from nsysparse.rules._scene import Scene
@@ -123,8 +122,6 @@ def run_rules(
         with heavy or nullcontext():
             split = _split(_on_device(by_device, scene), scene, rest)
             scene.forget()
-            if heavy:
-                give_back()
         return split
 
     operations = sum(s.account.ran.height + s.account.copies.height for s in scenes)
