@@ -1,7 +1,7 @@
 """Interval algebra on columns: unions, gaps, overlaps, and who owns an instant.
 
-Intervals are half-open ``[start, end)`` in ns. Everything is a sort, a running maximum or a binary search over whole
-arrays; there is no loop over rows.
+Intervals are half-open ``[start, end)`` in ns. Everything is a sort, a running maximum or a binary search over arrays,
+of long ones a piece at a time; there is no loop over rows.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def find_calls(frames: Iterable[pl.DataFrame], calls: Calls, at_once: int) -> li
     wanted = [wide(frame["correlation"]) for frame in frames]
     owned = [dict(rows_by(column)) for column in processes]
     found = [np.full(frame.height, NONE, np.int32) for frame in frames]
-    ids = wide(calls["correlation"])
+    ids, in_all = wide(calls["correlation"]), sum(frame.height for frame in frames)
 
     def look_up(process: int) -> None:
         span = mine[process]
@@ -107,7 +107,6 @@ def find_calls(frames: Iterable[pl.DataFrame], calls: Calls, at_once: int) -> li
         for number, rows in sent if known.repeated else ():
             found[number][rows] = _latest_before(frames[number][rows], calls.at(span), found[number][rows])
 
-    in_all = sum(frame.height for frame in frames)
     side_by_side(look_up, mine, worth_at_once(len(mine), in_all, min(LARGE_AT_ONCE, at_once)))
     return found
 
