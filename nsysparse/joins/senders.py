@@ -103,7 +103,8 @@ def find_calls(frames: Iterable[pl.DataFrame], calls: Calls, at_once: int) -> li
             found[number][rows] = known.calls_of(wanted[number][rows])
 
         pieces = [partial(piece, number, some) for number, rows in sent for some in _pieces(rows)]
-        side_by_side(lambda work: work(), pieces, worth_at_once(len(pieces), in_all, at_once))
+        # Of many processes each has little: the pieces of all are about as many as these for each.
+        side_by_side(lambda work: work(), pieces, worth_at_once(len(pieces) * len(mine), in_all, at_once))
         for number, rows in sent if known.repeated else ():
             found[number][rows] = _latest_before(frames[number][rows], calls.at(span), found[number][rows])
 
